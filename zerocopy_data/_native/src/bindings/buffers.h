@@ -1,0 +1,31 @@
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <cstdint>
+
+namespace zcd::py {
+
+namespace nb = nanobind;
+
+// A contiguous view of any object with Python's buffer protocol; releases it with the GIL held.
+class BufferView {
+ public:
+  explicit BufferView(nb::handle object, bool writable = false) {
+    if (PyObject_GetBuffer(object.ptr(), &view_, writable ? PyBUF_WRITABLE : PyBUF_SIMPLE) != 0) throw nb::python_error();
+  }
+  ~BufferView() { PyBuffer_Release(&view_); }
+  BufferView(const BufferView&) = delete;
+  BufferView& operator=(const BufferView&) = delete;
+
+  std::uint8_t* data() const { return static_cast<std::uint8_t*>(view_.buf); }
+  std::size_t size() const { return static_cast<std::size_t>(view_.len); }
+
+ private:
+  Py_buffer view_{};
+};
+
+void bind_images(nb::module_& m);
+void bind_loading(nb::module_& m);
+
+}  // namespace zcd::py

@@ -1,0 +1,30 @@
+#include <nanobind/nanobind.h>
+
+#include "bindings/buffers.h"
+#include "core/fault.h"
+
+namespace nb = nanobind;
+
+NB_MODULE(_core, m) {
+  m.doc() = "The compiled core of zerocopy_data.";
+  // Objects of ours may live to the interpreter's end, which then frees everything: no report is wanted.
+  nb::set_leak_warnings(false);
+
+  // Kept for ever: the translator below may be asked until the interpreter is gone.
+  static PyObject* image_error =
+      PyErr_NewException("zerocopy_data._native._core.ImageError", PyExc_ValueError, nullptr);
+  static PyObject* unsupported_image =
+      PyErr_NewException("zerocopy_data._native._core.UnsupportedImage", image_error, nullptr);
+  m.attr("ImageError") = nb::borrow(image_error);
+  m.attr("UnsupportedImage") = nb::borrow(unsupported_image);
+  nb::register_exception_translator([](const std::exception_ptr& p, void*) {
+    try {
+      std::rethrow_exception(p);
+    } catch (const zcd::Fault& fault) {
+      const bool ask_pillow = fault.kind == zcd::FaultKind::unsupported;
+      PyErr_SetString(ask_pillow ? unsupported_image : image_error, fault.what());
+    }
+  });
+  zcd::py::bind_images(m);
+  zcd::py::bind_loading(m);
+}

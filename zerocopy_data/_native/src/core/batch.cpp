@@ -1,0 +1,79 @@
+#include "core/batch.h"
+
+#include <cstdio>
+#include <cstring>
+#include <exception>
+
+#include "core/crc32c.h"
+
+namespace zcd {
+namespace {
+
+void check_sum(const Value& value) {
+  if (!value.has_crc) return;
+  const std::uint32_t sum = crc32c(value.data, value.size);
+  if (sum == value.crc) return;
+  char text[128];
+  std::snprintf(text, sizeof text, "checksum mismatch: CRC-32C of the %zu stored bytes is %08x, written was %08x", value.size,
+                sum, value.crc);
+  throw Fault(FaultKind::checksum, text);
+}
+
+}  // namespace
+
+void open_value(const ImageColumn& column, const Value& value, Sample& sample) {
+  if (column.verify) check_sum(value);
+  if (column.raw_width > 0) {
+    const std::size_t bytes = std::size_t{kChannels} * static_cast<std::size_t>(column.raw_width) *
+                              static_cast<std::size_t>(column.raw_height);
+    if (value.size != bytes) throw Fault(FaultKind::damaged, "raw image of the wrong number of bytes");
+    sample.open_pixels({value.data, column.raw_width, column.raw_height, std::ptrdiff_t{kChannels} * column.raw_width,
+                        value.readable_end});
+  } else {
+    sample.open_jpeg(value.data, value.size);
+  }
+}
+
+std::vector<Outcome> decode_batch(const ImageColumn& column, const Program& program, const std::int64_t* rows,
+                                  std::int64_t n, std::uint64_t seed, std::uint64_t epoch, const Destination& to,
+                                  const std::atomic<bool>* cancel, Pool* pool) {
+  std::vector<Outcome> outcomes(static_cast<std::size_t>(n));
+  const auto one = [&](std::int64_t i) {
+    Outcome& outcome = outcomes[static_cast<std::size_t>(i)];
+    if (cancel != nullptr && cancel->load(std::memory_order_relaxed)) {
+      outcome.kind = FaultKind::cancelled;
+      return;
+    }
+    try {
+      Scratch& scratch = thread_scratch();
+      Sample sample(program, scratch);
+      open_value(column, column.table->at(rows[i]), sample);
+      sample.plan({seed, epoch, static_cast<std::uint64_t>(rows[i])});
+      std::vector<std::uint8_t*> outs(to.outs.size());
+      for (std::size_t v = 0; v < outs.size(); ++v) outs[v] = to.outs[v] + to.strides[v] * static_cast<std::size_t>(i);
+      sample.run(outs.data(), true);
+      scratch.trim();
+    } catch (const Fault& fault) {
+      outcome = {fault.kind, fault.what()};
+    } catch (const std::exception& error) {
+      outcome = {FaultKind::damaged, error.what()};
+    }
+  };
+  if (pool != nullptr)
+    pool->run(std::make_shared<Job>(n, one));
+  else
+    for (std::int64_t i = 0; i < n; ++i) one(i);
+  return outcomes;
+}
+
+void gather(const Table& table, const std::int64_t* rows, std::int64_t n, std::size_t item, bool verify,
+            std::uint8_t* out) {
+  for (std::int64_t i = 0; i < n; ++i, out += item) {
+    const Value value = table.at(rows[i]);
+    if (value.size != item) throw Fault(FaultKind::damaged, "a value of the wrong number of bytes");
+    if (verify) check_sum(value);
+    std::memcpy(out, value.data, item);
+  }
+}
+
+}  // namespace zcd

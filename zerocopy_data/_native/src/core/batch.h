@@ -1,0 +1,44 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/pool.h"
+#include "core/program.h"
+#include "core/table.h"
+
+namespace zcd {
+
+// How image values lie in a table: encoded, or as raw RGB of one size.
+struct ImageColumn {
+  const Table* table = nullptr;
+  int raw_width = 0, raw_height = 0;  // 0: encoded
+  bool verify = true;                 // check each value's CRC-32C before use
+};
+
+struct Outcome {
+  FaultKind kind = FaultKind::none;
+  std::string message;
+};
+
+// Where the samples of a batch go: sample i of view v at outs[v] + i * strides[v].
+struct Destination {
+  std::vector<std::uint8_t*> outs;
+  std::vector<std::size_t> strides;
+};
+
+// Decodes rows[0..n) into their places; one outcome a row. Never throws for a bad sample. `cancel`, once set, makes the
+// remaining rows end as cancelled. With `pool` null the caller's thread does the work.
+std::vector<Outcome> decode_batch(const ImageColumn& column, const Program& program, const std::int64_t* rows,
+                                  std::int64_t n, std::uint64_t seed, std::uint64_t epoch, const Destination& to,
+                                  const std::atomic<bool>* cancel, Pool* pool);
+
+// Opens one value in `sample`: checks it, and reads its header.
+void open_value(const ImageColumn& column, const Value& value, Sample& sample);
+
+// Copies values of `item` bytes each to `out`, in order. Throws Fault where a value has another size or a wrong sum.
+void gather(const Table& table, const std::int64_t* rows, std::int64_t n, std::size_t item, bool verify, std::uint8_t* out);
+
+}  // namespace zcd

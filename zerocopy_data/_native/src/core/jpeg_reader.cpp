@@ -1,0 +1,205 @@
+#include <algorithm>
+#include <cstdio>
+#include <string>
+
+#include <jpeglib.h>
+#include <jerror.h>
+
+#include "core/exif.h"
+#include "core/jpeg.h"
+#include "core/jpeg_errors.h"
+
+namespace zcd {
+namespace {
+
+// More than any real encoder writes (10 to 20 for progressive); each costs a pass over all coefficients.
+constexpr int kMaxScans = 500;
+
+// Chroma upsampling reads one sample beyond the region on every side; a chroma sample covers up to four pixels
+// (4:1:1), so a margin of that many pixels makes a region equal to the same part of a full decode.
+constexpr int kMargin = 4;
+
+// Pillow's own reading of an orientation: which stored pixel stands at (x, y) of the upright image.
+struct Turn {
+  bool swap, flip_x, flip_y;  // first exchange the axes, then mirror within the stored image
+};
+constexpr Turn kTurns[9] = {{},
+                            {false, false, false},
+                            {false, true, false},
+                            {false, true, true},
+                            {false, false, true},
+                            {true, false, false},
+                            {true, false, true},
+                            {true, true, true},
+                            {true, true, false}};
+
+Rect to_stored(const Rect& r, const JpegHeader& h) {
+  const Turn t = kTurns[h.orientation];
+  Rect s = t.swap ? Rect{r.y, r.x, r.h, r.w} : r;
+  if (t.flip_x) s.x = h.stored_width - s.x - s.w;
+  if (t.flip_y) s.y = h.stored_height - s.y - s.h;
+  return s;
+}
+
+Pixels turn(const Pixels& in, int orientation, Buffer& out) {
+  const Turn t = kTurns[orientation];
+  const int w = t.swap ? in.h : in.w, h = t.swap ? in.w : in.h;
+  const std::ptrdiff_t stride = std::ptrdiff_t{w} * kChannels;
+  std::uint8_t* base = out.reserve(static_cast<std::size_t>(stride) * h);
+  for (int y = 0; y < h; ++y) {
+    std::uint8_t* to = base + stride * y;
+    for (int x = 0; x < w; ++x, to += kChannels) {
+      int sx = t.swap ? y : x, sy = t.swap ? x : y;
+      if (t.flip_x) sx = in.w - 1 - sx;
+      if (t.flip_y) sy = in.h - 1 - sy;
+      const std::uint8_t* from = in.row(sy) + std::ptrdiff_t{sx} * kChannels;
+      to[0] = from[0];
+      to[1] = from[1];
+      to[2] = from[2];
+    }
+  }
+  return {base, w, h, stride, out.end()};
+}
+
+}  // namespace
+
+struct JpegReader::Impl {
+  jpeg_decompress_struct info{};
+  JpegErrors errors;
+  jpeg_source_mgr source{};
+  jpeg_progress_mgr progress{};
+
+  static void no_op(j_decompress_ptr) {}
+  static boolean out_of_data(j_decompress_ptr info) {
+    ERREXIT(info, JERR_INPUT_EOF);
+    return FALSE;
+  }
+  static void skip(j_decompress_ptr info, long count) {
+    if (count <= 0) return;
+    if (static_cast<std::size_t>(count) > info->src->bytes_in_buffer) ERREXIT(info, JERR_INPUT_EOF);
+    info->src->next_input_byte += count;
+    info->src->bytes_in_buffer -= static_cast<std::size_t>(count);
+  }
+  static void watch_scans(j_common_ptr common) {
+    auto* info = reinterpret_cast<j_decompress_ptr>(common);
+    if (info->input_scan_number > kMaxScans) ERREXIT(info, JERR_BAD_PROGRESSION);
+  }
+};
+
+JpegReader::JpegReader() : impl_(std::make_unique<Impl>()) {
+  auto& i = *impl_;
+  i.info.err = i.errors.manager();
+  i.errors.guard([&] { jpeg_create_decompress(&i.info); });
+  i.source.init_source = Impl::no_op;
+  i.source.fill_input_buffer = Impl::out_of_data;
+  i.source.skip_input_data = Impl::skip;
+  i.source.resync_to_restart = jpeg_resync_to_restart;
+  i.source.term_source = Impl::no_op;
+  i.info.src = &i.source;
+  i.progress.progress_monitor = Impl::watch_scans;
+  i.info.progress = &i.progress;
+}
+
+JpegReader::~JpegReader() { jpeg_destroy_decompress(&impl_->info); }
+
+JpegHeader JpegReader::open(const std::uint8_t* data, std::size_t size, bool orient, std::int64_t pixel_limit) {
+  auto& i = *impl_;
+  if (size == 0) throw Fault(FaultKind::damaged, "empty: zero bytes");
+  if (size < 3 || data[0] != 0xff || data[1] != 0xd8 || data[2] != 0xff)
+    throw Fault(FaultKind::unsupported, "not a JPEG");
+  i.source.next_input_byte = data;
+  i.source.bytes_in_buffer = size;
+  i.errors.guard([&] {
+    jpeg_abort_decompress(&i.info);
+    jpeg_read_header(&i.info, TRUE);
+  });
+  header_ = {};
+  header_.stored_width = static_cast<int>(i.info.image_width);
+  header_.stored_height = static_cast<int>(i.info.image_height);
+  header_.components = i.info.num_components;
+  header_.progressive = i.info.progressive_mode != 0;
+  const std::int64_t pixels = std::int64_t{header_.stored_width} * header_.stored_height;
+  if (pixels > pixel_limit)
+    throw Fault(FaultKind::damaged, "header claims " + std::to_string(header_.stored_width) + "x" +
+                                        std::to_string(header_.stored_height) + " pixels, more than the limit of " +
+                                        std::to_string(pixel_limit) + " (a decompression bomb?)");
+  switch (i.info.jpeg_color_space) {
+    case JCS_GRAYSCALE:
+    case JCS_YCbCr:
+    case JCS_RGB:
+      break;
+    default:
+      throw Fault(FaultKind::unsupported, "JPEG with " + std::to_string(header_.components) +
+                                              " components (CMYK or other) is not for libjpeg-turbo's RGB output");
+  }
+  i.info.out_color_space = JCS_RGB;
+  i.info.dct_method = JDCT_ISLOW;
+  i.info.do_fancy_upsampling = TRUE;
+  header_.orientation = orient ? jpeg_orientation(data, size) : 1;
+  return header_;
+}
+
+Pixels JpegReader::decode_stored(const Rect& rect, Buffer& out) {
+  auto& i = *impl_;
+  const int width = header_.stored_width;
+  const int x0 = std::max(0, rect.x - kMargin), x1 = std::min(width, rect.x + rect.w + kMargin);
+  JDIMENSION first = 0, columns = static_cast<JDIMENSION>(width);
+  i.errors.guard([&] {
+    jpeg_start_decompress(&i.info);
+    if (x0 == 0 && x1 == width) return;
+    first = static_cast<JDIMENSION>(x0);
+    columns = static_cast<JDIMENSION>(x1 - x0);
+    jpeg_crop_scanline(&i.info, &first, &columns);  // widens both to whole blocks
+  });
+  const std::ptrdiff_t stride = static_cast<std::ptrdiff_t>(columns) * kChannels;
+  std::uint8_t* base = out.reserve(static_cast<std::size_t>(stride) * static_cast<std::size_t>(rect.h));
+  const auto begin = static_cast<JDIMENSION>(rect.y), end = static_cast<JDIMENSION>(rect.y + rect.h);
+  i.errors.guard([&] {
+    if (rect.y > kMargin) jpeg_skip_scanlines(&i.info, begin - kMargin);
+    while (i.info.output_scanline < begin) {  // the margin above is decoded into the first row and overwritten
+      JSAMPROW row = base;
+      jpeg_read_scanlines(&i.info, &row, 1);
+    }
+    while (i.info.output_scanline < end) {
+      JSAMPROW rows[4];
+      const JDIMENSION at = i.info.output_scanline, count = std::min<JDIMENSION>(4, end - at);
+      for (JDIMENSION r = 0; r < count; ++r) rows[r] = base + stride * static_cast<std::ptrdiff_t>(at - begin + r);
+      jpeg_read_scanlines(&i.info, rows, count);
+    }
+    jpeg_abort_decompress(&i.info);
+  });
+  return {base + std::ptrdiff_t{rect.x - static_cast<int>(first)} * kChannels, rect.w, rect.h, stride, out.end()};
+}
+
+Pixels JpegReader::decode(const Rect& rect, Buffer& stored, Buffer& oriented) {
+  if (rect.x < 0 || rect.y < 0 || rect.w <= 0 || rect.h <= 0 || rect.x > header_.width() - rect.w ||
+      rect.y > header_.height() - rect.h)
+    throw Fault(FaultKind::damaged, "region outside the image");
+  if (header_.orientation == 1) return decode_stored(rect, stored);
+  return turn(decode_stored(to_stored(rect, header_), stored), header_.orientation, oriented);
+}
+
+void JpegReader::check_complete(Buffer& row) {
+  auto& i = *impl_;
+  std::uint8_t* base = row.reserve(static_cast<std::size_t>(header_.stored_width) * kChannels);
+  i.errors.guard([&] {
+    jpeg_start_decompress(&i.info);
+    while (i.info.output_scanline < i.info.output_height) {
+      JSAMPROW to = base;
+      jpeg_read_scanlines(&i.info, &to, 1);
+    }
+    jpeg_abort_decompress(&i.info);
+  });
+}
+
+std::string jpeg_library() {
+#if defined(LIBJPEG_TURBO_VERSION)
+#define ZCD_TEXT_(x) #x
+#define ZCD_TEXT(x) ZCD_TEXT_(x)
+  return "libjpeg-turbo " ZCD_TEXT(LIBJPEG_TURBO_VERSION);
+#else
+#error "libjpeg-turbo is needed: jpeg_crop_scanline and jpeg_skip_scanlines are its own"
+#endif
+}
+
+}  // namespace zcd
