@@ -1,14 +1,15 @@
 """What the compiled core offers to Python. Every function checks every length it is given."""
 
-from collections.abc import Buffer, Sequence  # type: ignore[attr-defined]
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import Buffer
 
 class ImageError(ValueError):
     """The bytes are no image that can be decoded: damaged, truncated, or beyond the pixel limit."""
 
-class UnsupportedImage(ImageError):
+class UnsupportedImage(ImageError):  # noqa: N818
     """The bytes may be a sound image, but not one that libjpeg-turbo takes (PNG, CMYK, …): ask Pillow."""
 
 DEFAULT_PIXEL_LIMIT: int
@@ -51,3 +52,124 @@ def resize(
     image: npt.NDArray[np.uint8], width: int, height: int, interpolation: str = "bilinear"
 ) -> npt.NDArray[np.uint8]:
     """Pillow's Image.resize of uint8 [h, w, 3], equal in every byte. 'nearest', 'bilinear', 'bicubic'."""
+
+class Op:
+    """One declared operation on images; sizes in pixels."""
+
+    @staticmethod
+    def random_resized_crop(
+        height: int,
+        width: int,
+        scale: tuple[float, float],
+        ratio: tuple[float, float],
+        interpolation: str,
+    ) -> Op: ...
+    @staticmethod
+    def random_crop(
+        height: int,
+        width: int,
+        padding: tuple[int, int, int, int],
+        pad_if_needed: bool,
+        fill: tuple[int, int, int],
+    ) -> Op:
+        """`padding` is left, top, right, bottom."""
+    @staticmethod
+    def center_crop(height: int, width: int) -> Op: ...
+    @staticmethod
+    def resize(height: int, width: int | None, max_size: int, interpolation: str) -> Op:
+        """`width` None resizes the shorter side to `height`; `max_size` 0 is no limit."""
+    @staticmethod
+    def horizontal_flip(p: float) -> Op: ...
+
+class View:
+    """One output of a sample. `table` is uint32 [3, 256], the bits of the value that each byte becomes, for float
+    dtypes. `height` and `width` are the size that every sample comes out with, 0 where it varies."""
+
+    def __init__(
+        self,
+        ops: Sequence[Op],
+        dtype: str,
+        layout: str,
+        table: npt.NDArray[np.uint32] | None,
+        height: int,
+        width: int,
+    ) -> None: ...
+
+class Program:
+    """Views that are made from one decode. `may_go_down_first` follows Pillow 13's order of passes."""
+
+    def __init__(
+        self,
+        views: Sequence[View],
+        orient: bool = True,
+        pixel_limit: int = ...,
+        may_go_down_first: bool = True,
+    ) -> None: ...
+    def steps(
+        self, width: int, height: int, seed: int, epoch: int, sample: int
+    ) -> list[list[tuple[str, int, int, int, int]]]:
+        """What a sample of that size undergoes, a view each: ('crop' | 'resize' | 'flip', x, y, width, height)."""
+    def run_encoded(
+        self, data: Buffer, seed: int, epoch: int, sample: int
+    ) -> list[tuple[npt.NDArray[np.uint8], int, int]]:
+        """One JPEG: (bytes of the result, height, width) a view. Raises ImageError, UnsupportedImage."""
+    def run_pixels(
+        self, image: npt.NDArray[np.uint8], seed: int, epoch: int, sample: int
+    ) -> list[tuple[npt.NDArray[np.uint8], int, int]]:
+        """The same from uint8 [height, width, 3]."""
+    def place_pixels(
+        self,
+        image: npt.NDArray[np.uint8],
+        seed: int,
+        epoch: int,
+        sample: int,
+        outs: Sequence[Buffer],
+        index: int,
+    ) -> None:
+        """Makes one sample from pixels into place `index` of a batch."""
+
+class Cancel:
+    def set(self) -> None:
+        """Makes the batches that were given this object end early."""
+
+class Column:
+    """A stored column over all shards, which come in as they are mapped. Keeps the buffers it is given alive."""
+
+    def __init__(
+        self, shard_starts: Sequence[int], raw_width: int = 0, raw_height: int = 0, verify: bool = True
+    ) -> None: ...
+    def set_shard(
+        self,
+        shard: int,
+        chunks: Sequence[tuple[int, Buffer, Buffer | None, bool, int, Buffer | None]],
+    ) -> None:
+        """Chunks are (rows, data, offsets or None, offsets are 64-bit, bytes a row or 0, checksums or None).
+        Raises ValueError when they are too short or don't add up to the shard's rows."""
+    def missing(self, rows: npt.NDArray[np.int64]) -> list[int]:
+        """Shards of these rows that have not been given yet. Raises IndexError for a row that doesn't exist."""
+    def decode(
+        self,
+        program: Program,
+        rows: npt.NDArray[np.int64],
+        seed: int,
+        epoch: int,
+        outs: Sequence[Buffer],
+        pooled: bool = True,
+        cancel: Cancel | None = None,
+    ) -> list[tuple[int, int, str]]:
+        """Decodes rows into their places without the GIL. Returns the faults: (place in the batch, kind, message);
+        kinds are 1 ask Pillow, 2 damaged, 3 checksum, 4 cancelled."""
+    def gather(self, rows: npt.NDArray[np.int64], item: int, out: Buffer) -> None:
+        """Copies values of `item` bytes each. Raises ImageError where a stored value has another size or sum."""
+
+class Threads:
+    """Decoding threads reserved by one user of the process's pool, until released or dropped."""
+
+    def __init__(self, count: int) -> None: ...
+    def release(self) -> None: ...
+
+def pool_threads() -> int:
+    """Decoding threads that exist now."""
+
+def bench_decode(blobs: Sequence[Buffer], program: Program, threads: int, rounds: int = 1) -> float:
+    """Images per second of a bare loop of decode and resize over JPEGs in memory: the limit of any loader."""

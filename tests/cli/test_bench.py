@@ -1,0 +1,89 @@
+"""`zcd bench images` measures loaders side by side on a folder."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from zerocopy_data.cli import app
+from zerocopy_data.errors import ConfigError, SourceError
+from zerocopy_data.tuning import image_arms
+from zerocopy_data.tuning.images import Request, find_tree
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Sixteen JPEGs of noise in two classes."""
+    rng = np.random.default_rng(0)
+    for name in ("a", "b"):
+        (tmp_path / "images" / name).mkdir(parents=True)
+        for number in range(8):
+            pixels = rng.integers(0, 256, (240, 320, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "images" / name / f"{number}.jpg")
+    return tmp_path / "images"
+
+
+def test_report_holds_every_loader_beside_ours_and_the_temporary_pack_is_gone(folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("torchvision")
+    out = tmp_path / "report.json"
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    command = (
+        f"bench images --data {folder} --peers torch --workloads train-uint8,raw256-crop --batch-size 8 "
+        f"--threads 1 --repeats 2 --seconds 0 --scratch {scratch} --json {out}"
+    )
+    result = CliRunner().invoke(app, command.split())
+    assert result.exit_code == 0, result.output
+    report = json.loads(out.read_text())
+    assert report["machine"]["cores"] >= 1
+    assert report["versions"]["torch"]
+    measured = {(one["loader"], one["workload"]): one for one in report["results"]}
+    assert set(measured) == {("zcd", "train-uint8"), ("torch", "train-uint8"), ("zcd", "raw256-crop")}
+    for one in measured.values():
+        assert 0 < one["low"] <= one["items_per_s"] <= one["high"]
+        assert len(one["samples"]) == 2
+        assert one["cpu_s_per_item"] >= 0
+        assert one["peak_pss_mb"] > 10
+    assert [(one["workload"], one["over"]) for one in report["ratios"]] == [("train-uint8", "torch")]
+    assert list(scratch.iterdir()) == []
+
+
+def test_loader_that_is_not_installed_is_left_out_and_its_command_is_named(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    absent = image_arms.Loader(image_arms.DaliArm, {"no.such.module": "pip install it"}, ("train-uint8",))
+    monkeypatch.setitem(image_arms.LOADERS, "dali", absent)
+    out = tmp_path / "report.json"
+    command = (
+        f"bench images --data {folder} --peers dali --workloads train-uint8 --batch-size 8 --threads 1 "
+        f"--repeats 1 --seconds 0 --json {out}"
+    )
+    result = CliRunner().invoke(app, command.split())
+    assert result.exit_code == 0, result.output
+    assert "pip install it" in result.output
+    report = json.loads(out.read_text())
+    assert report["skipped"] == {"dali": "pip install it"}
+    assert [one["loader"] for one in report["results"]] == ["zcd"]
+
+
+def test_unknown_names_are_refused_with_those_that_exist(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no loader 'ffcv'; there are zcd, .*torch"):
+        Request(tmp_path, ("ffcv",), ("train-uint8",))
+    with pytest.raises(ConfigError, match=r"no workload 'train'; there are train-uint8"):
+        Request(tmp_path, ("zcd",), ("train",))
+
+
+def test_folder_without_class_folders_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "loose.jpg").write_bytes(b"")
+    with pytest.raises(SourceError, match="no ImageFolder tree"):
+        find_tree(tmp_path)
+
+
+def test_train_below_the_folder_is_found(folder: Path) -> None:
+    train = folder.parent / "imagenet" / "train"
+    train.parent.mkdir()
+    folder.rename(train)
+    assert find_tree(train.parent) == train

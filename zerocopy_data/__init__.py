@@ -1,0 +1,138 @@
+"""zerocopy_data: packs training data into mmap-able shards and feeds PyTorch from them at the decoder's limit.
+
+    import zerocopy_data as zcd
+
+    zcd.pack("imagenet/")                                   # or: zcd pack imagenet/
+    ds = zcd.open("imagenet.zcd/train", transform={"image": [zcd.RandomResizedCrop(224), zcd.Normalize()]})
+    loader = zcd.DataLoader(ds.as_tuple("image", "label"), batch_size=256, shuffle=True, num_workers=8, seed=0)
+
+Names are imported when they are first used: packing needs no torch, and this import costs a millisecond.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .errors import (
+        BadSampleError,
+        ConfigError,
+        DatasetChangedError,
+        ManifestError,
+        ManifestVersionError,
+        NotADatasetError,
+        OutputExistsError,
+        PackError,
+        ShardDamagedError,
+        SourceError,
+        UnfinishedPackError,
+        ZcdError,
+    )
+    from .format.fields import Bytes, Image, Json, Scalar, Tensor, Text, Tokens
+    from .format.writer import DatasetWriter
+    from .image.ops import (
+        CenterCrop,
+        MultiCrop,
+        Normalize,
+        RandomCrop,
+        RandomHorizontalFlip,
+        RandomResizedCrop,
+        Resize,
+        ToDtype,
+    )
+    from .loader.dataloader import DataLoader
+    from .loader.dataset import ShardDataset
+    from .loader.dataset import open_dataset as open
+    from .pack.packer import pack
+
+__version__ = "0.1.0"
+
+# Public name → (module, name there).
+_EXPORTS = {
+    **{
+        name: ("errors", name)
+        for name in (
+            "BadSampleError",
+            "ConfigError",
+            "DatasetChangedError",
+            "ManifestError",
+            "ManifestVersionError",
+            "NotADatasetError",
+            "OutputExistsError",
+            "PackError",
+            "ShardDamagedError",
+            "SourceError",
+            "UnfinishedPackError",
+            "ZcdError",
+        )
+    },
+    **{name: ("format.fields", name) for name in ("Bytes", "Image", "Json", "Scalar", "Tensor", "Text", "Tokens")},
+    **{
+        name: ("image.ops", name)
+        for name in (
+            "CenterCrop",
+            "MultiCrop",
+            "Normalize",
+            "RandomCrop",
+            "RandomHorizontalFlip",
+            "RandomResizedCrop",
+            "Resize",
+            "ToDtype",
+        )
+    },
+    "DataLoader": ("loader.dataloader", "DataLoader"),
+    "DatasetWriter": ("format.writer", "DatasetWriter"),
+    "ShardDataset": ("loader.dataset", "ShardDataset"),
+    "open": ("loader.dataset", "open_dataset"),
+    "pack": ("pack.packer", "pack"),
+}
+
+__all__ = [
+    "BadSampleError",
+    "Bytes",
+    "CenterCrop",
+    "ConfigError",
+    "DataLoader",
+    "DatasetChangedError",
+    "DatasetWriter",
+    "Image",
+    "Json",
+    "ManifestError",
+    "ManifestVersionError",
+    "MultiCrop",
+    "Normalize",
+    "NotADatasetError",
+    "OutputExistsError",
+    "PackError",
+    "RandomCrop",
+    "RandomHorizontalFlip",
+    "RandomResizedCrop",
+    "Resize",
+    "Scalar",
+    "ShardDamagedError",
+    "ShardDataset",
+    "SourceError",
+    "Tensor",
+    "Text",
+    "ToDtype",
+    "Tokens",
+    "UnfinishedPackError",
+    "ZcdError",
+    "open",
+    "pack",
+]
+
+
+def __getattr__(name: str) -> Any:
+    try:
+        module, attribute = _EXPORTS[name]
+    except KeyError:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+    value = getattr(importlib.import_module(f".{module}", __name__), attribute)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,110 @@
+"""`zcd bench`: loaders measured side by side."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from ..tuning.images import Report
+
+app = typer.Typer(help="Measure loaders side by side, on this machine.", no_args_is_help=True)
+
+DEFAULT_PEERS = "zcd-native,torch,torchvision-decode,dali"
+DEFAULT_WORKLOADS = "train-uint8,train-float32,eval-uint8"
+
+
+@app.callback()
+def _bench() -> None:
+    """Measure loaders side by side, on this machine."""
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """The names in a comma-separated list."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+@app.command()
+def images(
+    data: Annotated[Path, typer.Option(help="A folder of JPEGs, one folder per class.")],
+    peers: Annotated[str, typer.Option(help="Loaders to measure beside zcd.")] = DEFAULT_PEERS,
+    workloads: Annotated[
+        str, typer.Option(help="Also: raw256-crop, raw256-rrc (decoded pixels in the shards).")
+    ] = DEFAULT_WORKLOADS,
+    batch_size: Annotated[int, typer.Option(min=1)] = 64,
+    threads: Annotated[int, typer.Option(min=1, help="Decoding threads, or worker processes.")] = 2,
+    repeats: Annotated[int, typer.Option(min=1, help="Rounds in which every loader has its turn.")] = 5,
+    seconds: Annotated[float, typer.Option(min=0, help="Least time of one measurement.")] = 2.0,
+    limit: Annotated[int | None, typer.Option(min=1, help="Use only this many images.")] = None,
+    pin: Annotated[bool, typer.Option(help="Bind each loader to as many cores as threads.")] = True,
+    scratch: Annotated[Path | None, typer.Option(help="Where the packed copy lies while this runs.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the results as JSON.")] = None,
+) -> None:
+    """Measure image loaders on a folder: decoding, augmenting, batching.
+
+    Each loader runs in its own process; they take turns, round after round. A measurement is an epoch that is
+    thrown away, then whole epochs until --seconds have passed. The figure is the median over the rounds, the
+    interval its order statistics (95 %; with five rounds the smallest and the largest, 93.8 %).
+    """
+    from rich.console import Console
+
+    from ..tuning.harness import Plan
+    from ..tuning.images import Request, bench_images
+
+    request = Request(
+        data=data,
+        loaders=tuple(dict.fromkeys(("zcd", *_names(peers)))),
+        workloads=_names(workloads),
+        batch_size=batch_size,
+        threads=threads,
+        limit=limit,
+        scratch=scratch,
+    )
+    console = Console(stderr=True)
+    with console.status("starting") as status:
+        plan = Plan(repeats, seconds, threads if pin else None)
+        report = bench_images(request, plan, status.update)
+    print_report(report)
+    if json_file is not None:
+        json_file.write_text(json.dumps(report.as_json(), indent=2) + "\n")
+
+
+def print_report(report: Report) -> None:
+    """The table, with zcd's ratio to each of the others."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from ..tuning import machine
+    from ..tuning.harness import ratio
+
+    ours = {result.arm.workload: result for result in report.results if result.arm.loader == "zcd"}
+    table = Table(title=f"{report.images} images, mean {report.mean_bytes / 1e3:.0f} KB")
+    table.add_column("workload")
+    table.add_column("loader")
+    for title in ("images/s", "low", "high", "CPU ms/image", "peak PSS MB", "zcd is faster by"):
+        table.add_column(title, justify="right")
+    previous = None
+    for result in report.results:
+        arm = result.arm
+        figures = result.as_json()
+        if arm.workload != previous:
+            table.add_section()
+        faster = "" if arm.loader == "zcd" else f"{ratio(ours[arm.workload], result).median:.2f}x"
+        table.add_row(
+            arm.workload if arm.workload != previous else "",
+            arm.loader,
+            *(f"{figures[key]:,.0f}" for key in ("items_per_s", "low", "high")),
+            f"{figures['cpu_s_per_item'] * 1e3:.2f}",
+            f"{figures['peak_pss_mb']:,.0f}",
+            faster,
+        )
+        previous = arm.workload
+    console = Console()
+    console.print(table)
+    about = machine.describe()
+    console.print(f"{about['cpu']}, {report.request.threads} threads, batch {report.request.batch_size}")
+    for loader, command in report.skipped.items():
+        console.print(f"{loader} was left out, it is not installed: {command}", markup=False)

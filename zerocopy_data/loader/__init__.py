@@ -1,0 +1,1 @@
+"""From rows to batches: the map-style dataset, the thread engine, and the DataLoader. Needs torch."""

@@ -1,0 +1,293 @@
+"""Makes one batch: states once where every column lies in a slot, then fills slots by row numbers."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from .. import _native
+from ..errors import ConfigError, ZcdError
+from ..format.fields import Bytes, Image, Scalar, Tensor, Text
+from ..image.pillow import decode_with_pillow
+from ..image.program import ImageProgram
+from ..memory.arena import PAGE, Arena
+from .columns import NativeColumn
+from .samples import bad_sample, plain_value
+
+if TYPE_CHECKING:
+    from .dataset import ShardDataset
+
+_UNSUPPORTED, _CANCELLED = 1, 4  # fault kinds of Column.decode
+Slot = ctypes.Array  # ctypes.Array[ctypes.c_ubyte]
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One tensor of a batch: `size` bytes a sample, from `offset` in the slot on."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    channels_last: bool
+    size: int
+    offset: int
+
+    def tensor(self, slot: Slot[Any], count: int) -> torch.Tensor:
+        """The first `count` samples as a tensor over the slot: it holds the slot's lease."""
+        dtype: torch.dtype = getattr(torch, self.dtype)
+        if count == 0 or self.size == 0:
+            out = torch.empty((count, *self.shape), dtype=dtype)
+        else:
+            items = count * self.size // dtype.itemsize
+            flat = torch.frombuffer(slot, dtype=dtype, count=items, offset=self.offset)
+            out = flat.view(count, *self.shape)
+        return out.permute(0, 3, 1, 2) if self.channels_last else out
+
+    def bytes(self, slot: Slot[Any], count: int) -> memoryview:
+        return memoryview(slot).cast("B")[self.offset : self.offset + count * self.size]
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A bad sample that was left out or replaced."""
+
+    row: int
+    error: ZcdError
+
+
+class BatchPlan:
+    """How batches of a ShardDataset are made. Everything is checked and laid out here, nothing at run time.
+
+    Args:
+        dataset: What to read.
+        batch_size: Samples that a slot has room for.
+        keep: Free slots that are kept for reuse.
+        on_error: 'raise', 'skip' or 'substitute'.
+
+    Raises:
+        ConfigError: samples cannot be stacked, with the reason in words.
+    """
+
+    def __init__(self, dataset: ShardDataset, batch_size: int, keep: int, on_error: str) -> None:
+        reason = why_not_stackable(dataset)
+        if reason is not None:
+            raise ConfigError(reason)
+        self.dataset = dataset
+        self.reader = dataset.reader
+        self.on_error = on_error
+        self.batch_size = batch_size
+        self._leaves: dict[str, list[Leaf]] = {}
+        self._columns: dict[str, NativeColumn] = {}
+        self._programs: dict[str, ImageProgram] = {}
+        offset = 0
+        for name, field in dataset.fields.items():
+            if isinstance(field, Text | Bytes):
+                continue
+            leaves = self._leaves[name] = []
+            self._columns[name] = NativeColumn(self.reader, name, dataset.options.verify)
+            if isinstance(field, Image):
+                self._programs[name] = dataset.program(name)
+            for dtype, shape, channels_last in _leaf_types(dataset, name):
+                size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+                leaves.append(Leaf(dtype, shape, channels_last, size, offset))
+                offset += -(-batch_size * size // PAGE) * PAGE
+        self.arena = Arena(offset, keep)
+
+    def make(
+        self,
+        indices: list[int] | npt.NDArray[np.int64],
+        key: tuple[int, int],
+        pooled: bool,
+        cancel: _native.Cancel | None = None,
+        helpers: Executor | None = None,
+    ) -> tuple[Any, list[Skipped]]:
+        """Makes the batch of these positions of the dataset.
+
+        Args:
+            indices: Positions within the dataset, at most `batch_size`.
+            key: (seed, epoch) of random operations.
+            pooled: Whether the process's decoding threads do the work, or the caller.
+            cancel: Ends the call early with CancelledError.
+            helpers: Runs Pillow for several samples at once.
+
+        Returns:
+            The batch, collated as torch's default collation would, and the samples that were bad.
+
+        Raises:
+            BadSampleError: a sample is bad and `on_error` is 'raise'.
+            IndexError: a position is outside the dataset.
+        """
+        rows = self.dataset.rows(np.asarray(indices, np.int64))
+        if len(rows) > self.batch_size:
+            raise ConfigError(f"a batch of {len(rows)} samples, slots are laid out for {self.batch_size}")
+        slot: Slot[Any] = self.arena.lease()
+        bad: dict[int, ZcdError] = {}
+        values: dict[str, list[Any]] = {}
+        for name in self.dataset.columns:
+            if name in self._programs:
+                self._decode(name, rows, key, slot, pooled, cancel, helpers, bad)
+            elif name in self._columns:
+                self._gather(name, rows, slot)
+            else:
+                values[name] = self._python_values(name, rows, bad)
+        count = len(rows)
+        if bad:
+            if self.on_error == "raise":
+                raise bad[min(bad)]
+            kept = self._replacements(count, bad)
+            self._rearrange(slot, count, kept)
+            values = {name: [column[i] for i in kept] for name, column in values.items()}
+            count = len(kept)
+        return self._collate(slot, count, values), [Skipped(int(rows[i]), bad[i]) for i in sorted(bad)]
+
+    def _decode(
+        self,
+        name: str,
+        rows: npt.NDArray[np.int64],
+        key: tuple[int, int],
+        slot: Slot[Any],
+        pooled: bool,
+        cancel: _native.Cancel | None,
+        helpers: Executor | None,
+        bad: dict[int, ZcdError],
+    ) -> None:
+        column, program = self._columns[name], self._programs[name]
+        column.map(rows)
+        outs = [leaf.bytes(slot, self.batch_size) for leaf in self._leaves[name]]
+        faults = column.native.decode(program.native, rows, *key, outs, pooled, cancel)
+        if any(kind == _CANCELLED for _, kind, _ in faults):
+            raise CancelledError
+
+        def ask_pillow(index: int) -> None:
+            row = int(rows[index])
+            options = self.dataset.options
+            pixels = decode_with_pillow(self.reader.value(name, row), options.orient, options.pixel_limit)
+            program.native.place_pixels(pixels, *key, row, outs, index)
+
+        asked = [index for index, kind, _ in faults if kind == _UNSUPPORTED]
+        failures = _each(ask_pillow, asked, helpers)
+        failures.update({index: text for index, kind, text in faults if kind != _UNSUPPORTED})
+        for index, text in failures.items():
+            bad.setdefault(index, bad_sample(self.reader, int(rows[index]), f"column {name!r}: {text}"))
+
+    def _gather(self, name: str, rows: npt.NDArray[np.int64], slot: Slot[Any]) -> None:
+        column, (leaf,) = self._columns[name], self._leaves[name]
+        column.map(rows)
+        column.native.gather(rows, leaf.size, leaf.bytes(slot, self.batch_size))
+
+    def _python_values(self, name: str, rows: npt.NDArray[np.int64], bad: dict[int, ZcdError]) -> list[Any]:
+        verify = self.dataset.options.verify and isinstance(self.reader.fields[name], Bytes)
+        out: list[Any] = []
+        for index, row in enumerate(rows.tolist()):
+            try:
+                out.append(plain_value(self.reader, name, row, verify))
+            except ZcdError as error:
+                bad.setdefault(index, error)
+                out.append(None)
+        return out
+
+    def _replacements(self, count: int, bad: dict[int, ZcdError]) -> list[int]:
+        """For each place of the batch that goes on, the place whose sample it gets."""
+        good = [i for i in range(count) if i not in bad]
+        if self.on_error == "skip" or not good:
+            return good
+        return [i if i not in bad else good[i % len(good)] for i in range(count)]
+
+    def _rearrange(self, slot: Slot[Any], count: int, kept: list[int]) -> None:
+        for leaves in self._leaves.values():
+            for leaf in leaves:
+                samples = np.frombuffer(leaf.bytes(slot, count), np.uint8).reshape(count, leaf.size)
+                samples[: len(kept)] = samples[kept]
+
+    def _collate(self, slot: Slot[Any], count: int, values: dict[str, list[Any]]) -> Any:
+        out: dict[str, Any] = {}
+        for name in self.dataset.columns:
+            if name in values:
+                out[name] = values[name]
+                continue
+            tensors = [leaf.tensor(slot, count) for leaf in self._leaves[name]]
+            program = self._programs.get(name)
+            out[name] = tensors if program is not None and program.multi else tensors[0]
+        return list(out.values()) if self.dataset.tupled else out
+
+
+class CancelledError(Exception):
+    """The batch was given up because its loader is being closed."""
+
+
+def _each(task: Callable[[int], None], indices: list[int], helpers: Executor | None) -> dict[int, str]:
+    """Runs `task` for each index; the messages of those that failed."""
+
+    def attempt(index: int) -> str | None:
+        try:
+            task(index)
+        except _native.ImageError as error:
+            return str(error)
+        return None
+
+    run = map if helpers is None or len(indices) < 2 else helpers.map
+    messages = zip(indices, run(attempt, indices), strict=True)
+    return {index: text for index, text in messages if text is not None}
+
+
+def _leaf_types(dataset: ShardDataset, name: str) -> list[tuple[str, tuple[int, ...], bool]]:
+    """(dtype, shape in memory order, channels last) of each tensor that a column becomes."""
+    match dataset.fields[name]:
+        case Image():
+            out: list[tuple[str, tuple[int, ...], bool]] = []
+            for spec in dataset.program(name).views:
+                shape = spec.stored_shape or _raw_shape(dataset, name, spec.channels_last)
+                out.append((spec.dtype, shape, spec.channels_last))
+            return out
+        case Tensor(shape=shape, dtype=dtype):
+            return [(dtype, tuple(n or 0 for n in shape), False)]
+        case Scalar(dtype=dtype):
+            return [(dtype, (), False)]
+    raise AssertionError(name)
+
+
+def _raw_shape(dataset: ShardDataset, name: str, channels_last: bool) -> tuple[int, int, int]:
+    field = dataset.fields[name]
+    assert isinstance(field, Image)
+    assert field.shape is not None
+    height, width, _ = field.shape
+    return (height, width, 3) if channels_last else (3, height, width)
+
+
+def why_not_stackable(dataset: ShardDataset) -> str | None:
+    """Why samples of this dataset don't make one tensor a column, in words for the user; None when they do."""
+    for name, field in dataset.fields.items():
+        if callable(dataset.transforms.get(name)):
+            return f"column {name!r} has a Python callable as its transform"
+        if isinstance(field, Image):
+            for spec in dataset.program(name).views:
+                if spec.size is None and (field.shape is None or dataset.transforms.get(name)):
+                    return (
+                        f"the images of column {name!r} come out in different sizes and can't be stacked. End the "
+                        "transform with a fixed size, for example zcd.RandomResizedCrop(224), or zcd.Resize(256) and "
+                        "zcd.CenterCrop(224); or give the DataLoader a collate_fn."
+                    )
+        elif not isinstance(field, Scalar | Text | Bytes) and (not isinstance(field, Tensor) or field.ragged):
+            return (
+                f"column {name!r} ({type(field).__name__}) varies in length and can't be stacked. Leave it out with "
+                "select() or as_tuple(), or give the DataLoader a collate_fn."
+            )
+    return None
+
+
+def batch_of_slice(dataset: ShardDataset, positions: npt.NDArray[np.int64]) -> Any:
+    """`ds[a:b]`: a batch where the samples stack, else lists by column."""
+    key = dataset.random_key()
+    if why_not_stackable(dataset) is None:
+        batch, _ = BatchPlan(dataset, max(len(positions), 1), 1, "raise").make(positions, key, pooled=False)
+        return tuple(batch) if dataset.tupled else batch
+    samples = [dataset[int(i)] for i in positions]
+    if dataset.tupled:
+        return tuple(list(column) for column in zip(*samples, strict=True)) or tuple([] for _ in dataset.columns)
+    return {name: [sample[name] for sample in samples] for name in dataset.columns}

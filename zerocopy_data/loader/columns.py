@@ -1,0 +1,49 @@
+"""Stored columns made ready for the native core, shard by shard as they are needed."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import _native
+from ..format.fields import Bytes, Image
+from ..format.reader import DatasetReader
+
+
+class NativeColumn:
+    """One column of a dataset as the core reads it: by row number, without a Python object per row.
+
+    Args:
+        reader: The dataset.
+        name: The column.
+        verify: Whether stored checksums are checked at every read.
+    """
+
+    def __init__(self, reader: DatasetReader, name: str, verify: bool) -> None:
+        self.reader = reader
+        self.name = name
+        field = reader.fields[name]
+        height, width = 0, 0
+        if isinstance(field, Image) and field.shape is not None:
+            height, width = field.shape[:2]
+        self._checked = isinstance(field, Image | Bytes)
+        self.native = _native.Column(reader.shard_starts.tolist(), raw_width=width, raw_height=height, verify=verify)
+
+    def map(self, rows: npt.NDArray[np.int64]) -> None:
+        """Maps the shards of these rows that are not mapped yet. Any number of threads may do so at once.
+
+        Raises:
+            ShardDamagedError: a shard is missing or not what was written.
+            IndexError: a row does not exist.
+        """
+        for index in self.native.missing(rows):
+            shard = self.reader.shard(index)
+            chunks = shard.chunks(self.name)
+            sums = [c.data for c in shard.chunks(f"{self.name}.crc32c")] if self._checked else [None] * len(chunks)
+            self.native.set_shard(
+                index,
+                [
+                    (c.rows, c.data, c.offsets, c.large, c.itemsize if c.offsets is None else 0, s)
+                    for c, s in zip(chunks, sums, strict=True)
+                ],
+            )

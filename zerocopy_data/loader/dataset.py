@@ -1,0 +1,275 @@
+"""ShardDataset: a dataset on disk as a map-style torch dataset."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.utils.data import Dataset, get_worker_info
+
+from .. import _native
+from ..errors import ConfigError
+from ..format.fields import Bytes, Field, Image, Scalar
+from ..format.reader import DatasetReader
+from ..image.ops import ImageOp
+from ..image.program import ImageProgram, compile_program
+from .samples import ImageOptions, image_views, plain_value
+
+Transform: TypeAlias = Sequence[ImageOp] | Callable[[Any], Any]
+
+
+def open_dataset(
+    path: str | Path,
+    transform: Mapping[str, Transform] | Transform | None = None,
+    *,
+    columns: Sequence[str] | None = None,
+    seed: int = 0,
+    orient: bool = True,
+    verify: bool = True,
+    pixel_limit: int = _native.DEFAULT_PIXEL_LIMIT,
+) -> ShardDataset:
+    """Opens a dataset that `zcd pack` made. Reads its manifest only; shards are mapped as they are used.
+
+    Args:
+        path: The dataset's folder, the one with dataset.json in it ('imagenet.zcd/train').
+        transform: By column, either a list of zcd's image operations, which run natively, or one callable that gets
+            the column's value (an image as a uint8 tensor [3, H, W]). Without a mapping: for the only Image column.
+        columns: Which columns a sample has, and in what order; all by default.
+        seed: Of the random operations when samples are taken one by one (a `zcd.DataLoader` has its own).
+        orient: Whether images are turned upright by their EXIF orientation.
+        verify: Whether each value's checksum is checked at every read.
+        pixel_limit: Images with more pixels are refused, as Pillow refuses decompression bombs.
+
+    Raises:
+        NotADatasetError: there is no dataset; UnfinishedPackError: its pack has not finished.
+        ManifestError: its manifest is damaged, or (ManifestVersionError) newer than this library.
+        ConfigError: the transform or the columns don't fit the dataset.
+    """
+    reader = DatasetReader(path)
+    options = ImageOptions(orient, verify, pixel_limit)
+    names = tuple(reader.fields) if columns is None else tuple(columns)
+    return ShardDataset(reader, names, _by_column(reader, transform), seed, options)
+
+
+class ShardDataset(Dataset[Any]):
+    """Samples of a dataset on disk. Made by `zcd.open`; immutable except for the epoch.
+
+    `ds[i]` is a dict by column (a tuple after `as_tuple`): an Image as a tensor [3, H, W], a list of them under
+    MultiCrop; int64 and bool scalars as Python numbers, other dtypes as numpy scalars; a Tensor as a tensor; Text as
+    str, Bytes as bytes, Json as what it holds. `ds[a:b]` is a batch: the same with tensors stacked where shapes allow,
+    lists elsewhere.
+
+    Pickles in a few hundred bytes (plus explicit indices after `subset`), and may be used in forked and spawned
+    workers of any DataLoader.
+
+    Random operations are keyed by (seed, epoch, sample). Until `set_epoch` is called, the epoch is drawn from torch's
+    generator, in a worker once an epoch and otherwise at each access: so other people's DataLoaders get new crops in
+    every epoch, reproducible by `torch.manual_seed`, as torchvision's are.
+    """
+
+    def __init__(
+        self,
+        reader: DatasetReader,
+        columns: tuple[str, ...],
+        transforms: Mapping[str, Transform],
+        seed: int,
+        options: ImageOptions,
+    ) -> None:
+        self.reader = reader
+        self.columns = _checked_columns(reader, columns)
+        self.transforms = dict(transforms)
+        self.seed = seed
+        self.options = options
+        self.epoch: int | None = None
+        self.tupled = False
+        self._indices: npt.NDArray[np.int64] | range = range(reader.num_rows)
+        self._programs: dict[str, ImageProgram] = {}
+        for name in self.columns:
+            if isinstance(reader.fields[name], Image):
+                self.program(name)  # a transform that can't work is refused now, not in a worker
+
+    @property
+    def path(self) -> Path:
+        return self.reader.path
+
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        """The fields of the selected columns."""
+        return {name: self.reader.fields[name] for name in self.columns}
+
+    def classes(self, column: str = "label") -> tuple[str, ...] | None:
+        """Class names of a column in the order of their numbers, None where it has none."""
+        field = self.reader.fields[column]
+        return field.classes if isinstance(field, Scalar) else None
+
+    def program(self, column: str) -> ImageProgram:
+        """The program that makes an Image column's pixels."""
+        made = self._programs.get(column)
+        if made is None:
+            transform = self.transforms.get(column, ())
+            ops = () if callable(transform) else transform
+            made = compile_program(ops, self.options.orient, self.options.pixel_limit)
+            self._programs[column] = made
+        return made
+
+    def set_epoch(self, epoch: int) -> None:
+        """Fixes the epoch that random operations are keyed by."""
+        self.epoch = int(epoch)
+
+    def select(self, columns: Sequence[str] | str) -> ShardDataset:
+        """The same rows with these columns only; the others are not read."""
+        names = (columns,) if isinstance(columns, str) else tuple(columns)
+        return self._with(columns=_checked_columns(self.reader, names), tupled=False)
+
+    def as_tuple(self, *columns: str) -> ShardDataset:
+        """Samples as tuples of these columns (all, if none is named) in this order."""
+        names = columns or self.columns
+        return self._with(columns=_checked_columns(self.reader, tuple(names)), tupled=True)
+
+    def subset(self, indices: Sequence[int] | npt.NDArray[Any] | range | slice) -> ShardDataset:
+        """These samples, in this order; an index may occur more than once. Indices count within this dataset.
+
+        A sample keeps its random parameters: they are keyed by its row on disk.
+
+        Raises:
+            IndexError: an index is outside the dataset.
+        """
+        if isinstance(indices, slice):
+            indices = range(*indices.indices(len(self)))
+        if isinstance(indices, range) and isinstance(self._indices, range) and indices.step > 0:
+            if len(indices) and not (indices[0] >= 0 and indices[-1] < len(self)):
+                raise IndexError(f"subset({indices}) of a dataset with {len(self)} samples")
+            kept = self._indices[indices.start : indices.stop : indices.step] if len(indices) else range(0)
+            return self._with(_indices=kept)
+        array = np.asarray(indices)
+        if array.dtype == np.bool_:
+            if array.shape != (len(self),):
+                raise IndexError(f"a mask of shape {array.shape} for a dataset with {len(self)} samples")
+            array = np.flatnonzero(array)
+        if array.size and array.dtype.kind not in "iu":
+            raise TypeError(f"indices are integers or a boolean mask, not {array.dtype}")
+        return self._with(_indices=self.rows(array.astype(np.int64).reshape(-1)))
+
+    def rows(self, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Row numbers on disk of positions in this dataset; negative positions count from the end.
+
+        Raises:
+            IndexError: a position is outside the dataset.
+        """
+        size = len(self)
+        if indices.size:
+            low, high = int(indices.min()), int(indices.max())
+            if low < -size or high >= size:
+                raise IndexError(f"sample {low if low < -size else high} of a dataset with {size} samples")
+            if low < 0:
+                indices = np.where(indices < 0, indices + size, indices)
+        if isinstance(self._indices, range):
+            return indices * self._indices.step + self._indices.start
+        return self._indices[indices]
+
+    def raw(self, index: int) -> dict[str, Any]:
+        """A sample as it is stored: Image and Bytes columns as read-only views of the mapped file, nothing copied.
+
+        Other columns are as in `ds[i]`. Nothing is decoded and no checksum is checked.
+        """
+        row = self._row(index)
+        out: dict[str, Any] = {}
+        for name in self.columns:
+            value = self.reader.value(name, row)
+            if isinstance(value, np.ndarray):
+                value = value.view()
+                value.flags.writeable = False
+            out[name] = value
+        return out
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            from .batch import batch_of_slice
+
+            return batch_of_slice(self, np.arange(*index.indices(len(self)), dtype=np.int64))
+        return self._sample(self._row(index), self.random_key())
+
+    def random_key(self) -> tuple[int, int]:
+        """(seed, epoch) for the next access: see the class."""
+        if self.epoch is not None:
+            return self.seed, self.epoch
+        if not any(self.program(n).random for n in self.columns if isinstance(self.reader.fields[n], Image)):
+            return self.seed, 0
+        worker = get_worker_info()
+        if worker is not None:
+            return self.seed, (worker.seed - worker.id) % 2**63  # torch's base seed: the same in all workers
+        return self.seed, int(torch.empty((), dtype=torch.int64).random_().item())
+
+    def _sample(self, row: int, key: tuple[int, int]) -> Any:
+        values = [self._value(name, row, key) for name in self.columns]
+        return tuple(values) if self.tupled else dict(zip(self.columns, values, strict=True))
+
+    def _value(self, name: str, row: int, key: tuple[int, int]) -> Any:
+        field = self.reader.fields[name]
+        if isinstance(field, Image):
+            value = image_views(self.reader, name, row, self.program(name), key, self.options)
+        else:
+            value = plain_value(self.reader, name, row, self.options.verify and isinstance(field, Bytes))
+        transform = self.transforms.get(name)
+        return transform(value) if callable(transform) else value
+
+    def _row(self, index: Any) -> int:
+        try:
+            position = index.__index__()
+        except AttributeError:
+            raise TypeError(f"a sample's index is an integer or a slice, not {type(index).__name__}") from None
+        size = len(self)
+        if not -size <= position < size:
+            raise IndexError(f"sample {position} of a dataset with {size} samples")
+        return int(self._indices[position + size if position < 0 else position])
+
+    def _with(self, **changes: Any) -> ShardDataset:
+        made = copy.copy(self)
+        made.__dict__.update(changes)
+        return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_programs": {}}  # programs are rebuilt: native objects don't pickle
+
+    def __repr__(self) -> str:
+        shape = f"samples={len(self)}, columns={list(self.columns)}"
+        return f"ShardDataset({str(self.path)!r}, {shape}{', as tuples' if self.tupled else ''})"
+
+
+def _checked_columns(reader: DatasetReader, names: tuple[str, ...]) -> tuple[str, ...]:
+    for name in names:
+        if name not in reader.fields:
+            raise ConfigError(f"{reader.path} has no column {name!r}. It has: {', '.join(reader.fields)}.")
+    if not names or len(set(names)) != len(names):
+        raise ConfigError(f"columns must be named once each, at least one; got {list(names)}.")
+    return names
+
+
+def _by_column(reader: DatasetReader, transform: Mapping[str, Transform] | Transform | None) -> dict[str, Transform]:
+    images = [name for name, field in reader.fields.items() if isinstance(field, Image)]
+    if transform is None:
+        return {}
+    if not isinstance(transform, Mapping):
+        if len(images) != 1:
+            raise ConfigError(
+                f"a transform without a column's name needs exactly one Image column; {reader.path} has {images}. "
+                "Give transform={'column': …}."
+            )
+        transform = {images[0]: transform}
+    for name, value in transform.items():
+        if name not in reader.fields:
+            raise ConfigError(f"transform names column {name!r}; {reader.path} has: {', '.join(reader.fields)}.")
+        if not callable(value):
+            if name not in images:
+                raise ConfigError(f"column {name!r} is no Image: its transform must be one callable, not a list.")
+            if not isinstance(value, Sequence) or isinstance(value, str):
+                raise ConfigError(f"the transform of {name!r} is a list of operations or a callable, not {value!r}.")
+    return dict(transform)

@@ -1,0 +1,118 @@
+"""One sample at a time: what `ds[i]` does, and how a bad one is reported."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from .. import _native
+from ..errors import BadSampleError
+from ..format.fields import Bytes, Image, Scalar, Tensor, Tokens
+from ..format.reader import DatasetReader
+from ..image.pillow import decode_with_pillow
+from ..image.program import ImageProgram
+
+
+@dataclass(frozen=True)
+class ImageOptions:
+    """How stored images are read: see `ShardDataset`."""
+
+    orient: bool = True
+    verify: bool = True
+    pixel_limit: int = _native.DEFAULT_PIXEL_LIMIT
+
+
+def bad_sample(reader: DatasetReader, row: int, reason: str) -> BadSampleError:
+    """The error for one row, with all that identifies it."""
+    index, _ = reader.locate(row)
+    key = None
+    if "key" in reader.fields:
+        try:
+            key = str(reader.value("key", row))
+        except Exception:  # the key is a courtesy: the shard is damaged already
+            key = None
+    return BadSampleError(
+        reader.path,
+        reader.manifest.shards[index].file,
+        row,
+        key,
+        reason,
+        hint="Check the dataset with: zcd verify, or go on without bad samples: DataLoader(on_error='skip')",
+    )
+
+
+def image_views(
+    reader: DatasetReader,
+    name: str,
+    row: int,
+    program: ImageProgram,
+    key: tuple[int, int],
+    options: ImageOptions,
+) -> Any:
+    """One image through a program: a tensor [3, H, W], or a list of them for MultiCrop.
+
+    Args:
+        key: (seed, epoch) of the random parameters.
+
+    Raises:
+        BadSampleError: the stored bytes are damaged or no image.
+    """
+    value = reader.value(name, row)
+    try:
+        if options.verify:
+            check_sum(reader, name, row, value)
+        if isinstance(value, np.ndarray):
+            made = program.native.run_pixels(value, *key, row)
+        else:
+            try:
+                made = program.native.run_encoded(value, *key, row)
+            except _native.UnsupportedImage:
+                pixels = decode_with_pillow(value, options.orient, options.pixel_limit)
+                made = program.native.run_pixels(pixels, *key, row)
+    except _native.ImageError as error:
+        raise bad_sample(reader, row, f"column {name!r}: {error}") from None
+    views = [torch.from_numpy(spec.array(*result)) for spec, result in zip(program.views, made, strict=True)]
+    return views if program.multi else views[0]
+
+
+def check_sum(reader: DatasetReader, name: str, row: int, value: Any) -> None:
+    """Raises ImageError when a value's stored CRC-32C is not that of its bytes."""
+    index, local = reader.locate(row)
+    stored, actual = reader.shard(index).number(f"{name}.crc32c", local), _native.crc32c(value)
+    if actual != stored:
+        raise _native.ImageError(
+            f"checksum mismatch: CRC-32C of the stored bytes is {actual:08x}, written was {stored:08x}"
+        )
+
+
+def plain_value(reader: DatasetReader, name: str, row: int, verify: bool) -> Any:
+    """A value that is no image: int for int64, else what torch's default collation keeps the dtype of.
+
+    Raises:
+        BadSampleError: `verify` is asked for and the stored checksum differs.
+    """
+    value = reader.value(name, row)
+    if verify:
+        try:
+            check_sum(reader, name, row, value)
+        except _native.ImageError as error:
+            raise bad_sample(reader, row, f"column {name!r}: {error}") from None
+    match reader.fields[name]:
+        case Scalar(dtype="int64"):
+            return int(value)
+        case Scalar(dtype="bool"):
+            return bool(value)
+        case Tensor() | Tokens():
+            # A copy: the map must not be written through a tensor that the training script changes in place.
+            return torch.from_numpy(np.array(value))
+        case Bytes():
+            return bytes(value)
+    return value
+
+
+def needs_python(field: Any) -> bool:
+    """Whether a batch of this column is collated from Python values, not gathered natively."""
+    return not (isinstance(field, Image | Scalar) or (isinstance(field, Tensor) and not field.ragged))

@@ -1,0 +1,75 @@
+"""The thread engine: batches in flight on a few Python threads, pixels on the native pool, no worker processes."""
+
+from __future__ import annotations
+
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from .. import _native
+from .batch import BatchPlan, CancelledError, Skipped
+
+Made = tuple[Any, list[Skipped]]
+
+
+class ThreadEngine:
+    """Keeps up to `depth` batches in the making and hands them out in order.
+
+    A Python thread per batch in flight waits for the pool without the GIL; it works itself only where Pillow must
+    help. Two batches at least are in flight, so that the pool's threads have the next batch's images when the last
+    images of one are being finished.
+
+    Args:
+        plan: How batches are made.
+        threads: Decoding threads; 0 makes each batch in the caller's thread when it is asked for.
+        depth: Batches in flight.
+    """
+
+    def __init__(self, plan: BatchPlan, threads: int, depth: int) -> None:
+        self._plan = plan
+        self.depth = depth if threads else 1
+        self._cancel = _native.Cancel()
+        self._queue: deque[Future[Made] | tuple[list[int], tuple[int, int]]] = deque()
+        self._threads: _native.Threads | None = None
+        self._makers: ThreadPoolExecutor | None = None
+        self._helpers: ThreadPoolExecutor | None = None
+        if threads:
+            self._threads = _native.Threads(threads)
+            self._makers = ThreadPoolExecutor(depth, thread_name_prefix="zcd-batch")
+            self._helpers = ThreadPoolExecutor(threads, thread_name_prefix="zcd-pillow")
+
+    def __len__(self) -> int:
+        """Batches submitted and not yet taken."""
+        return len(self._queue)
+
+    def submit(self, indices: list[int], key: tuple[int, int]) -> None:
+        """Starts the next batch."""
+        if self._makers is None:
+            self._queue.append((indices, key))
+        else:
+            self._queue.append(self._makers.submit(self._plan.make, indices, key, True, self._cancel, self._helpers))
+
+    def take(self) -> Made:
+        """Waits for the oldest batch. Its error, if it has one, is raised here; the next call goes on after it."""
+        first = self._queue.popleft()
+        if isinstance(first, Future):
+            return first.result()
+        indices, key = first
+        return self._plan.make(indices, key, pooled=False)
+
+    def close(self) -> None:
+        """Ends all work and returns when no thread of this engine is left. May be called again."""
+        self._cancel.set()
+        for future in self._queue:
+            if isinstance(future, Future):
+                future.cancel()
+        if self._makers is not None:
+            self._makers.shutdown(wait=True, cancel_futures=True)
+        if self._helpers is not None:
+            self._helpers.shutdown(wait=True, cancel_futures=True)
+        if self._threads is not None:
+            self._threads.release()
+        self._queue.clear()
+
+
+__all__ = ["CancelledError", "ThreadEngine"]

@@ -1,0 +1,1 @@
+"""Slots and leases: memory that is written again only when nobody can see it any more."""

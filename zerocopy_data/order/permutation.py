@@ -1,0 +1,39 @@
+"""The order of an epoch as a permutation."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+_GOLDEN = 0x9E3779B97F4A7C15
+_MASK = (1 << 64) - 1
+
+
+def epoch_permutation(size: int, seed: int, epoch: int) -> npt.NDArray[np.int64]:
+    """A uniformly drawn permutation of range(size), the same for the same (seed, epoch) everywhere and for ever.
+
+    Sorts the indices by SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA
+    2014) of a counter. numpy's own `permutation` may change between its versions, and with it a resumed run.
+
+    Args:
+        size: Number of samples.
+        seed: Any integer.
+        epoch: From 0.
+
+    Returns:
+        int64 [size].
+    """
+    start = _mix_one(_mix_one(seed & _MASK) ^ (epoch & _MASK))
+    counter = np.arange(1, size + 1, dtype=np.uint64) * np.uint64(_GOLDEN) + np.uint64(start)
+    z = counter
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    z = z ^ (z >> np.uint64(31))
+    return np.argsort(z, kind="stable").astype(np.int64, copy=False)
+
+
+def _mix_one(value: int) -> int:
+    z = (value + _GOLDEN) & _MASK
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
+    return z ^ (z >> 31)

@@ -1,0 +1,137 @@
+"""The samples of a source, and walking folders in the order of torchvision's ImageFolder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import SourceError
+
+# torchvision.datasets.folder.IMG_EXTENSIONS
+IMAGE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+
+
+@dataclass(frozen=True)
+class Split:
+    """The samples of one split, in order.
+
+    Attributes:
+        name: 'train', 'val', … or '' when the source has no splits.
+        root: Folder that keys are relative to.
+        keys: Paths below `root`, with '/'.
+        sizes: int64 [samples], file sizes in bytes, 0 where the file cannot be looked at.
+        labels: int64 [samples], indices into `classes`; None when there are no labels.
+        classes: Class names in the order of their indices, None without labels.
+    """
+
+    name: str
+    root: Path
+    keys: Sequence[str]
+    sizes: npt.NDArray[np.int64]
+    labels: npt.NDArray[np.int64] | None
+    classes: tuple[str, ...] | None
+
+    def take(self, rows: npt.NDArray[np.int64]) -> Split:
+        """The split with only these rows, in this order."""
+        labels = None if self.labels is None else self.labels[rows]
+        keys = [self.keys[row] for row in rows.tolist()]
+        return Split(self.name, self.root, keys, self.sizes[rows], labels, self.classes)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A recognised source: `kind` names its layout for the manifest."""
+
+    kind: str
+    splits: tuple[Split, ...]
+
+
+def class_names(folder: Path) -> list[str]:
+    """Names of the folders inside, sorted: torchvision's class order."""
+    with os.scandir(folder) as entries:
+        return sorted(entry.name for entry in entries if entry.is_dir())
+
+
+def image_files(folder: Path) -> tuple[list[str], list[int]]:
+    """Images anywhere under `folder` in ImageFolder's order: keys relative to its parent, and sizes."""
+    keys: list[str] = []
+    sizes: list[int] = []
+    prefix = len(str(folder)) - len(folder.name)
+    for root, _, names in sorted(os.walk(folder, followlinks=True, onerror=_unreadable)):
+        for name in sorted(names):
+            if name.lower().endswith(IMAGE_EXTENSIONS):
+                path = f"{root}/{name}"
+                keys.append(path[prefix:])
+                sizes.append(_size(path))
+    return keys, sizes
+
+
+def flat_images(folder: Path) -> tuple[list[str], list[int]]:
+    """Images directly inside `folder`, sorted by name."""
+    with os.scandir(folder) as entries:
+        names = sorted(
+            entry.name for entry in entries if not entry.is_dir() and entry.name.lower().endswith(IMAGE_EXTENSIONS)
+        )
+    return names, [_size(f"{folder}/{name}") for name in names]
+
+
+def class_split(name: str, root: Path, classes: Sequence[str] | None = None) -> Split:
+    """A folder of class folders.
+
+    Args:
+        classes: The class list of the training split; None takes this folder's own.
+
+    Raises:
+        SourceError: no class folders, an empty one, or one that the training split does not have.
+    """
+    present = class_names(root)
+    if not present:
+        images, _ = flat_images(root)
+        what = f"holds {len(images)} images but no class folders" if images else "is empty: no class folders"
+        raise SourceError(f"{root} {what}. Sort the images into one folder per class.")
+    known = present if classes is None else list(classes)
+    unknown = sorted(set(present) - set(known))
+    if unknown:
+        raise SourceError(
+            f"{root} holds classes that the training split does not have: {_some(unknown)}. "
+            "Move them away, or pack the splits one by one."
+        )
+    index = {class_name: number for number, class_name in enumerate(known)}
+    keys: list[str] = []
+    sizes: list[int] = []
+    labels: list[int] = []
+    empty = []
+    for class_name in present:
+        class_keys, class_sizes = image_files(root / class_name)
+        if not class_keys:
+            empty.append(class_name)
+        keys += class_keys
+        sizes += class_sizes
+        labels += [index[class_name]] * len(class_keys)
+    if empty:
+        raise SourceError(
+            f"{root} has class folders without an image: {_some(empty)}. Remove them (they would shift "
+            f"the labels); images are files that end in {', '.join(IMAGE_EXTENSIONS)}."
+        )
+    return Split(name, root, keys, np.array(sizes, np.int64), np.array(labels, np.int64), tuple(known))
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:5])
+    return shown if len(names) <= 5 else f"{shown} and {len(names) - 5} more"
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size  # noqa: PTH116 - a Path per file costs as much as the call
+    except OSError:
+        return 0  # a dangling link, say: the pack finds out and follows its --on-error
+
+
+def _unreadable(error: OSError) -> None:
+    raise SourceError(f"{error.filename} cannot be read: {error.strerror}.") from error
