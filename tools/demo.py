@@ -31,7 +31,7 @@ STD = (0.229, 0.224, 0.225)
 
 def our_loader(packed: Path, threads: int) -> Any:
     """Float batches of random crops from packed shards."""
-    operations = [zcd.RandomResizedCrop(224), zcd.RandomHorizontalFlip(), zcd.Normalize(MEAN, STD)]
+    operations: list[Any] = [zcd.RandomResizedCrop(224), zcd.RandomHorizontalFlip(), zcd.Normalize(MEAN, STD)]
     dataset = zcd.open(packed, transform={"image": operations}).as_tuple("image", "label")
     return zcd.DataLoader(dataset, batch_size=BATCH_SIZE, shuffle=True, num_workers=threads, seed=0)
 

@@ -76,7 +76,7 @@ def test_existing_file_is_overwritten_only_when_forced(dataset: Path, tmp_path: 
 def test_unreadable_image_leaves_its_tile_empty(dataset: Path, tmp_path: Path) -> None:
     shard = next(dataset.glob("*.arrow"))
     data = bytearray(shard.read_bytes())
-    start = data.index(b"\xff\xd8\xff")  # the first image
+    start = data.index((tmp_path / "images" / "blue" / "0.jpg").read_bytes())
     data[start + 200] ^= 0xFF
     shard.write_bytes(data)
     out = tmp_path / "sheet.png"

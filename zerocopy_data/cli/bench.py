@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Measure loaders side by side, on this machine.", no_args_is_help=True)
 
 DEFAULT_PEERS = "zcd-native,torch,torchvision-decode,dali"
+TABLE_WIDTH = 100
 DEFAULT_WORKLOADS = "train-uint8,train-float32,eval-uint8"
 
 
@@ -38,6 +39,9 @@ def images(
     threads: Annotated[int, typer.Option(min=1, help="Decoding threads, or worker processes.")] = 2,
     repeats: Annotated[int, typer.Option(min=1, help="Rounds in which every loader has its turn.")] = 5,
     seconds: Annotated[float, typer.Option(min=0, help="Least time of one measurement.")] = 2.0,
+    epoch_items: Annotated[
+        int, typer.Option(min=1, help="Pass over a smaller folder several times in an epoch.")
+    ] = 2000,
     limit: Annotated[int | None, typer.Option(min=1, help="Use only this many images.")] = None,
     pin: Annotated[bool, typer.Option(help="Bind each loader to as many cores as threads.")] = True,
     scratch: Annotated[Path | None, typer.Option(help="Where the packed copy lies while this runs.")] = None,
@@ -60,6 +64,7 @@ def images(
         workloads=_names(workloads),
         batch_size=batch_size,
         threads=threads,
+        epoch_items=epoch_items,
         limit=limit,
         scratch=scratch,
     )
@@ -74,6 +79,7 @@ def images(
 
 def print_report(report: Report) -> None:
     """The table, with zcd's ratio to each of the others."""
+    from rich import box
     from rich.console import Console
     from rich.table import Table
 
@@ -81,11 +87,11 @@ def print_report(report: Report) -> None:
     from ..tuning.harness import ratio
 
     ours = {result.arm.workload: result for result in report.results if result.arm.loader == "zcd"}
-    table = Table(title=f"{report.images} images, mean {report.mean_bytes / 1e3:.0f} KB")
-    table.add_column("workload")
-    table.add_column("loader")
-    for title in ("images/s", "low", "high", "CPU ms/image", "peak PSS MB", "zcd is faster by"):
-        table.add_column(title, justify="right")
+    table = Table(title=f"{report.images} images, mean {report.mean_bytes / 1e3:.0f} KB", box=box.SIMPLE)
+    table.add_column("workload", no_wrap=True)
+    table.add_column("loader", no_wrap=True)
+    for title in ("images/s", "low", "high", "CPU ms", "PSS MB", "zcd is"):
+        table.add_column(title, justify="right", no_wrap=True)
     previous = None
     for result in report.results:
         arm = result.arm
@@ -103,7 +109,9 @@ def print_report(report: Report) -> None:
         )
         previous = arm.workload
     console = Console()
+    console.width = max(console.width, TABLE_WIDTH)  # narrower would cut figures, also in a pipe
     console.print(table)
+    console.print("CPU ms: CPU time of all processes per image. PSS: peak memory. zcd is … times as fast.")
     about = machine.describe()
     console.print(f"{about['cpu']}, {report.request.threads} threads, batch {report.request.batch_size}")
     for loader, command in report.skipped.items():

@@ -74,7 +74,10 @@ class ImageProgram:
 
 
 def compile_program(
-    ops: Sequence[ImageOp], orient: bool = True, pixel_limit: int = _native.DEFAULT_PIXEL_LIMIT
+    ops: Sequence[ImageOp],
+    orient: bool = True,
+    pixel_limit: int = _native.DEFAULT_PIXEL_LIMIT,
+    stored_size: tuple[int, int] | None = None,
 ) -> ImageProgram:
     """Checks a chain and makes its program.
 
@@ -82,13 +85,14 @@ def compile_program(
         ops: Geometric operations first, then ToDtype and Normalize; or one MultiCrop.
         orient: Whether EXIF orientation is applied.
         pixel_limit: Images with more pixels are refused.
+        stored_size: (height, width) of every stored image, None where it varies.
 
     Raises:
         ConfigError: an operation is unknown or stands in the wrong place.
     """
     multi = len(ops) == 1 and isinstance(ops[0], MultiCrop)
     chains = ops[0].views if multi else (tuple(ops),)  # type: ignore[union-attr]
-    made = [_compile_view(chain) for chain in chains]
+    made = [_compile_view(chain, stored_size) for chain in chains]
     program = _native.Program(
         [view for view, _ in made],
         orient=orient,
@@ -108,9 +112,8 @@ def _pillow_goes_down_first() -> bool:
     return int(version("pillow").split(".")[0]) >= 13
 
 
-def _compile_view(chain: Sequence[Any]) -> tuple[_native.View, ViewSpec]:
+def _compile_view(chain: Sequence[Any], size: tuple[int, int] | None) -> tuple[_native.View, ViewSpec]:
     geometry: list[_native.Op] = []
-    size: tuple[int, int] | None = None
     values: npt.NDArray[np.float32] | None = None  # [3, 256]: what each byte has become, None while still uint8
     dtype, memory_format = "uint8", "contiguous"
     pointwise: str | None = None

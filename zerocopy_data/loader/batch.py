@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -54,6 +55,15 @@ class Leaf:
 
 
 @dataclass(frozen=True)
+class Layout:
+    """Where every column of a batch of at most `capacity` samples lies, and the slots that are laid out so."""
+
+    capacity: int
+    leaves: dict[str, list[Leaf]]
+    arena: Arena
+
+
+@dataclass(frozen=True)
 class Skipped:
     """A bad sample that was left out or replaced."""
 
@@ -66,7 +76,7 @@ class BatchPlan:
 
     Args:
         dataset: What to read.
-        batch_size: Samples that a slot has room for.
+        batch_size: Samples that slots have room for at first; a larger batch gets slots of its size.
         keep: Free slots that are kept for reuse.
         on_error: 'raise', 'skip' or 'substitute'.
 
@@ -81,23 +91,37 @@ class BatchPlan:
         self.dataset = dataset
         self.reader = dataset.reader
         self.on_error = on_error
-        self.batch_size = batch_size
-        self._leaves: dict[str, list[Leaf]] = {}
+        self._keep = keep
         self._columns: dict[str, NativeColumn] = {}
         self._programs: dict[str, ImageProgram] = {}
-        offset = 0
         for name, field in dataset.fields.items():
             if isinstance(field, Text | Bytes):
                 continue
-            leaves = self._leaves[name] = []
             self._columns[name] = NativeColumn(self.reader, name, dataset.options.verify)
             if isinstance(field, Image):
                 self._programs[name] = dataset.program(name)
-            for dtype, shape, channels_last in _leaf_types(dataset, name):
+        self._growing = threading.Lock()
+        self.layout = self._lay_out(batch_size)
+
+    def _lay_out(self, capacity: int) -> Layout:
+        leaves: dict[str, list[Leaf]] = {name: [] for name in self._columns}
+        offset = 0
+        for name, of_column in leaves.items():
+            for dtype, shape, channels_last in _leaf_types(self.dataset, name):
                 size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
-                leaves.append(Leaf(dtype, shape, channels_last, size, offset))
-                offset += -(-batch_size * size // PAGE) * PAGE
-        self.arena = Arena(offset, keep)
+                of_column.append(Leaf(dtype, shape, channels_last, size, offset))
+                offset += -(-capacity * size // PAGE) * PAGE
+        return Layout(capacity, leaves, Arena(offset, self._keep))
+
+    def _layout_for(self, count: int) -> Layout:
+        """The layout, replaced by a roomier one when a batch is larger than any before it."""
+        if count > self.layout.capacity:
+            with self._growing:
+                if count > self.layout.capacity:
+                    # A quarter more than asked for: sizes that creep up would otherwise make new slots each time.
+                    # Memory that no batch reaches is never touched, and costs nothing.
+                    self.layout = self._lay_out(count + count // 4)
+        return self.layout
 
     def make(
         self,
@@ -110,7 +134,7 @@ class BatchPlan:
         """Makes the batch of these positions of the dataset.
 
         Args:
-            indices: Positions within the dataset, at most `batch_size`.
+            indices: Positions within the dataset.
             key: (seed, epoch) of random operations.
             pooled: Whether the process's decoding threads do the work, or the caller.
             cancel: Ends the call early with CancelledError.
@@ -122,36 +146,40 @@ class BatchPlan:
         Raises:
             BadSampleError: a sample is bad and `on_error` is 'raise'.
             IndexError: a position is outside the dataset.
+            TypeError: a position is no integer.
         """
-        rows = self.dataset.rows(np.asarray(indices, np.int64))
-        if len(rows) > self.batch_size:
-            raise ConfigError(f"a batch of {len(rows)} samples, slots are laid out for {self.batch_size}")
-        slot: Slot[Any] = self.arena.lease()
+        rows = self.dataset.rows(_integers(indices))
+        layout = self._layout_for(len(rows))
+        slot: Slot[Any] = layout.arena.lease()
         bad: dict[int, ZcdError] = {}
         values: dict[str, list[Any]] = {}
         for name in self.dataset.columns:
             if name in self._programs:
-                self._decode(name, rows, key, slot, pooled, cancel, helpers, bad)
+                self._decode(name, rows, key, _outs(layout, name, slot), pooled, cancel, helpers, bad)
             elif name in self._columns:
-                self._gather(name, rows, slot)
+                self._gather(name, rows, layout.leaves[name][0], slot)
             else:
                 values[name] = self._python_values(name, rows, bad)
         count = len(rows)
         if bad:
             if self.on_error == "raise":
-                raise bad[min(bad)]
+                try:
+                    raise bad[min(bad)]
+                finally:  # its traceback holds this frame, which must hold neither the error nor the slot
+                    bad.clear()
+                    del slot
             kept = self._replacements(count, bad)
-            self._rearrange(slot, count, kept)
+            _rearrange(layout, slot, count, kept)
             values = {name: [column[i] for i in kept] for name, column in values.items()}
             count = len(kept)
-        return self._collate(slot, count, values), [Skipped(int(rows[i]), bad[i]) for i in sorted(bad)]
+        return self._collate(layout, slot, count, values), [Skipped(int(rows[i]), bad[i]) for i in sorted(bad)]
 
     def _decode(
         self,
         name: str,
         rows: npt.NDArray[np.int64],
         key: tuple[int, int],
-        slot: Slot[Any],
+        outs: list[memoryview],
         pooled: bool,
         cancel: _native.Cancel | None,
         helpers: Executor | None,
@@ -159,7 +187,6 @@ class BatchPlan:
     ) -> None:
         column, program = self._columns[name], self._programs[name]
         column.map(rows)
-        outs = [leaf.bytes(slot, self.batch_size) for leaf in self._leaves[name]]
         faults = column.native.decode(program.native, rows, *key, outs, pooled, cancel)
         if any(kind == _CANCELLED for _, kind, _ in faults):
             raise CancelledError
@@ -176,10 +203,10 @@ class BatchPlan:
         for index, text in failures.items():
             bad.setdefault(index, bad_sample(self.reader, int(rows[index]), f"column {name!r}: {text}"))
 
-    def _gather(self, name: str, rows: npt.NDArray[np.int64], slot: Slot[Any]) -> None:
-        column, (leaf,) = self._columns[name], self._leaves[name]
+    def _gather(self, name: str, rows: npt.NDArray[np.int64], leaf: Leaf, slot: Slot[Any]) -> None:
+        column = self._columns[name]
         column.map(rows)
-        column.native.gather(rows, leaf.size, leaf.bytes(slot, self.batch_size))
+        column.native.gather(rows, leaf.size, leaf.bytes(slot, len(rows)))
 
     def _python_values(self, name: str, rows: npt.NDArray[np.int64], bad: dict[int, ZcdError]) -> list[Any]:
         verify = self.dataset.options.verify and isinstance(self.reader.fields[name], Bytes)
@@ -188,7 +215,9 @@ class BatchPlan:
             try:
                 out.append(plain_value(self.reader, name, row, verify))
             except ZcdError as error:
-                bad.setdefault(index, error)
+                # Tracebacks would keep the frames above, and with them the slot, for as long as `skipped` is kept.
+                error.__context__ = None
+                bad.setdefault(index, error.with_traceback(None))
                 out.append(None)
         return out
 
@@ -199,19 +228,14 @@ class BatchPlan:
             return good
         return [i if i not in bad else good[i % len(good)] for i in range(count)]
 
-    def _rearrange(self, slot: Slot[Any], count: int, kept: list[int]) -> None:
-        for leaves in self._leaves.values():
-            for leaf in leaves:
-                samples = np.frombuffer(leaf.bytes(slot, count), np.uint8).reshape(count, leaf.size)
-                samples[: len(kept)] = samples[kept]
-
-    def _collate(self, slot: Slot[Any], count: int, values: dict[str, list[Any]]) -> Any:
+    def _collate(self, layout: Layout, slot: Slot[Any], count: int, values: dict[str, list[Any]]) -> Any:
         out: dict[str, Any] = {}
         for name in self.dataset.columns:
             if name in values:
-                out[name] = values[name]
+                # torch's collation leaves strings in what it took them together with: for tuples a tuple.
+                out[name] = tuple(values[name]) if self.dataset.tupled else values[name]
                 continue
-            tensors = [leaf.tensor(slot, count) for leaf in self._leaves[name]]
+            tensors = [leaf.tensor(slot, count) for leaf in layout.leaves[name]]
             program = self._programs.get(name)
             out[name] = tensors if program is not None and program.multi else tensors[0]
         return list(out.values()) if self.dataset.tupled else out
@@ -219,6 +243,24 @@ class BatchPlan:
 
 class CancelledError(Exception):
     """The batch was given up because its loader is being closed."""
+
+
+def _integers(indices: list[int] | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    array = np.asarray(indices)
+    if array.size and array.dtype.kind not in "iub":  # `ds[i]` takes what has __index__; numpy would cut 1.5 to 1
+        raise TypeError(f"a sample's index is an integer, not {array.dtype}: {indices[0]!r}")
+    return array.astype(np.int64, copy=False).reshape(-1)
+
+
+def _outs(layout: Layout, name: str, slot: Slot[Any]) -> list[memoryview]:
+    return [leaf.bytes(slot, layout.capacity) for leaf in layout.leaves[name]]
+
+
+def _rearrange(layout: Layout, slot: Slot[Any], count: int, kept: list[int]) -> None:
+    for leaves in layout.leaves.values():
+        for leaf in leaves:
+            samples = np.frombuffer(leaf.bytes(slot, count), np.uint8).reshape(count, leaf.size)
+            samples[: len(kept)] = samples[kept]
 
 
 def _each(task: Callable[[int], None], indices: list[int], helpers: Executor | None) -> dict[int, str]:
@@ -242,22 +284,14 @@ def _leaf_types(dataset: ShardDataset, name: str) -> list[tuple[str, tuple[int, 
         case Image():
             out: list[tuple[str, tuple[int, ...], bool]] = []
             for spec in dataset.program(name).views:
-                shape = spec.stored_shape or _raw_shape(dataset, name, spec.channels_last)
-                out.append((spec.dtype, shape, spec.channels_last))
+                assert spec.stored_shape is not None  # why_not_stackable
+                out.append((spec.dtype, spec.stored_shape, spec.channels_last))
             return out
         case Tensor(shape=shape, dtype=dtype):
             return [(dtype, tuple(n or 0 for n in shape), False)]
         case Scalar(dtype=dtype):
             return [(dtype, (), False)]
     raise AssertionError(name)
-
-
-def _raw_shape(dataset: ShardDataset, name: str, channels_last: bool) -> tuple[int, int, int]:
-    field = dataset.fields[name]
-    assert isinstance(field, Image)
-    assert field.shape is not None
-    height, width, _ = field.shape
-    return (height, width, 3) if channels_last else (3, height, width)
 
 
 def why_not_stackable(dataset: ShardDataset) -> str | None:
@@ -267,7 +301,7 @@ def why_not_stackable(dataset: ShardDataset) -> str | None:
             return f"column {name!r} has a Python callable as its transform"
         if isinstance(field, Image):
             for spec in dataset.program(name).views:
-                if spec.size is None and (field.shape is None or dataset.transforms.get(name)):
+                if spec.size is None:
                     return (
                         f"the images of column {name!r} come out in different sizes and can't be stacked. End the "
                         "transform with a fixed size, for example zcd.RandomResizedCrop(224), or zcd.Resize(256) and "

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import copy
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import torch
@@ -10,34 +11,14 @@ from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import Dataset, Sampler, default_collate
 
 from ..errors import ConfigError
-from ..order.permutation import epoch_permutation
 from .batch import Skipped, why_not_stackable
 from .dataset import ShardDataset
+from .iterator import ThreadIterator
+from .shuffle import EpochShuffle
 
 T_co = TypeVar("T_co", covariant=True)
 
 ON_ERROR = ("raise", "skip", "substitute")
-
-
-class EpochShuffle(Sampler[int]):
-    """The order that `DataLoader(shuffle=True, seed=…)` goes by: a new permutation each epoch, by (seed, epoch)."""
-
-    def __init__(self, size: int, seed: int) -> None:
-        self.size = size
-        self.seed = seed
-        self.epoch = 0
-
-    def set_epoch(self, epoch: int) -> None:
-        self.epoch = int(epoch)
-
-    def __len__(self) -> int:
-        return self.size
-
-    def __iter__(self) -> Iterator[int]:
-        order = epoch_permutation(self.size, self.seed, self.epoch)
-        # In blocks: a list of all would be a Python object per sample.
-        for start in range(0, self.size, 4096):
-            yield from order[start : start + 4096].tolist()
 
 
 class DataLoader(TorchDataLoader[T_co]):
@@ -122,10 +103,16 @@ class DataLoader(TorchDataLoader[T_co]):
             callables = any(callable(transform) for transform in dataset.transforms.values())
             if reason is not None and not callables and self.collate_fn is default_collate and batch_size is not None:
                 raise ConfigError(reason)
+            self._refuse_deaf_workers()
 
     def set_epoch(self, epoch: int) -> None:
-        """Makes the next `iter()` serve this epoch; reaches the samplers that have a `set_epoch` too."""
+        """Makes the next `iter()` serve this epoch; reaches samplers that have a `set_epoch` (DistributedSampler)."""
         self.epoch = int(epoch)
+        # With a batch sampler of the user's, loader.sampler is another object than the one inside it.
+        for sampler in (self.sampler, self.batch_sampler, getattr(self.batch_sampler, "sampler", None)):
+            set_epoch = getattr(sampler, "set_epoch", None)
+            if set_epoch is not None:
+                set_epoch(self.epoch)
 
     def shards(self) -> ShardDataset:
         """The dataset, where `uses_threads`."""
@@ -133,13 +120,14 @@ class DataLoader(TorchDataLoader[T_co]):
         return self.dataset
 
     def largest_batch(self) -> int | None:
-        """Samples in the largest batch, None where only the batch sampler knows."""
-        return self.batch_size if self.batch_size is not None else getattr(self.batch_sampler, "batch_size", None)
+        """Samples in the largest batch as far as is known before it comes, None where only the batch sampler knows."""
+        size = self.batch_size if self.batch_size is not None else getattr(self.batch_sampler, "batch_size", None)
+        return size if isinstance(size, int) else None
 
-    def next_key(self, base_seed: int) -> tuple[int, int]:
-        """(seed, epoch) of random operations for the epoch that begins now; counts the epoch on."""
+    def begin_epoch(self) -> int:
+        """The epoch that begins now; counts on."""
         epoch, self.epoch = self.epoch, self.epoch + 1
-        return (base_seed, 0) if self.seed is None else (self.seed % 2**64, epoch)
+        return epoch
 
     def uses_threads(self) -> bool:
         """Whether batches come from the thread engine."""
@@ -152,21 +140,34 @@ class DataLoader(TorchDataLoader[T_co]):
             and why_not_stackable(self.dataset) is None
         )
 
-    def __iter__(self) -> Any:
-        if isinstance(self.dataset, ShardDataset):
-            self._pass_epoch_on()
-        return super().__iter__()
-
-    def _pass_epoch_on(self) -> None:
-        if isinstance(self.sampler, EpochShuffle):
-            self.sampler.set_epoch(self.epoch)
-
     def _get_iterator(self) -> Any:
-        if not self.uses_threads():
-            if isinstance(self.dataset, ShardDataset) and self.seed is not None:
-                self.dataset.seed, epoch = self.next_key(0)
-                self.dataset.set_epoch(epoch)
+        if self.uses_threads():
+            return ThreadIterator(self)
+        if self.seed is None:
             return super()._get_iterator()
-        from .iterator import ThreadIterator
+        return self._seeded_torch_iterator(self.seed)
 
-        return ThreadIterator(self)
+    def _seeded_torch_iterator(self, seed: int) -> Any:
+        """torch's iterator over a copy of the dataset whose random operations are keyed by (seed, epoch)."""
+        self._refuse_deaf_workers()
+        epoch = self.begin_epoch()
+        if isinstance(self.sampler, EpochShuffle):
+            self.sampler.set_epoch(epoch)
+        dataset = self.shards()
+        keyed = copy.copy(dataset)
+        keyed.seed = seed
+        keyed.set_epoch(epoch)
+        # Past torch's guard against a new dataset, and only while the iterator takes it over: the user's own dataset
+        # object must not find itself fixed to an epoch.
+        self.__dict__["dataset"] = keyed
+        try:
+            return super()._get_iterator()
+        finally:
+            self.__dict__["dataset"] = dataset
+
+    def _refuse_deaf_workers(self) -> None:
+        if self.seed is not None and self.persistent_workers and not self.uses_threads():
+            raise ConfigError(
+                "seed= with persistent_workers=True and worker processes: they keep the dataset they were started "
+                "with and would repeat the crops of their first epoch. Leave persistent_workers out."
+            )

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch.utils.data import Dataset, get_worker_info
+from torch.utils.data import Dataset
 
 from .. import _native
 from ..errors import ConfigError
@@ -68,8 +68,8 @@ class ShardDataset(Dataset[Any]):
     workers of any DataLoader.
 
     Random operations are keyed by (seed, epoch, sample). Until `set_epoch` is called, the epoch is drawn from torch's
-    generator, in a worker once an epoch and otherwise at each access: so other people's DataLoaders get new crops in
-    every epoch, reproducible by `torch.manual_seed`, as torchvision's are.
+    generator at each access: so other people's DataLoaders get new crops in every epoch, persistent workers included,
+    reproducible by `torch.manual_seed`, as torchvision's are.
     """
 
     def __init__(
@@ -113,7 +113,9 @@ class ShardDataset(Dataset[Any]):
         if made is None:
             transform = self.transforms.get(column, ())
             ops = () if callable(transform) else transform
-            made = compile_program(ops, self.options.orient, self.options.pixel_limit)
+            field = self.reader.fields[column]
+            size = field.shape[:2] if isinstance(field, Image) and field.shape is not None else None
+            made = compile_program(ops, self.options.orient, self.options.pixel_limit, size)
             self._programs[column] = made
         return made
 
@@ -141,8 +143,9 @@ class ShardDataset(Dataset[Any]):
         """
         if isinstance(indices, slice):
             indices = range(*indices.indices(len(self)))
-        if isinstance(indices, range) and isinstance(self._indices, range) and indices.step > 0:
-            if len(indices) and not (indices[0] >= 0 and indices[-1] < len(self)):
+        plain = isinstance(indices, range) and indices.step > 0 and (not indices or indices[0] >= 0)
+        if isinstance(indices, range) and isinstance(self._indices, range) and plain:
+            if len(indices) and indices[-1] >= len(self):
                 raise IndexError(f"subset({indices}) of a dataset with {len(self)} samples")
             kept = self._indices[indices.start : indices.stop : indices.step] if len(indices) else range(0)
             return self._with(_indices=kept)
@@ -199,14 +202,13 @@ class ShardDataset(Dataset[Any]):
 
     def random_key(self) -> tuple[int, int]:
         """(seed, epoch) for the next access: see the class."""
+        seed = self.seed % 2**64
         if self.epoch is not None:
-            return self.seed, self.epoch
+            return seed, self.epoch % 2**64
         if not any(self.program(n).random for n in self.columns if isinstance(self.reader.fields[n], Image)):
-            return self.seed, 0
-        worker = get_worker_info()
-        if worker is not None:
-            return self.seed, (worker.seed - worker.id) % 2**63  # torch's base seed: the same in all workers
-        return self.seed, int(torch.empty((), dtype=torch.int64).random_().item())
+            return seed, 0
+        # Not from the worker's seed: persistent workers keep theirs for life, and would repeat the crops each epoch.
+        return seed, int(torch.empty((), dtype=torch.int64).random_().item())
 
     def _sample(self, row: int, key: tuple[int, int]) -> Any:
         values = [self._value(name, row, key) for name in self.columns]

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import weakref
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import _utils
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from ..errors import ZcdError
 from .batch import BatchPlan
+from .shuffle import EpochShuffle
 from .thread_engine import ThreadEngine
 
 if TYPE_CHECKING:
@@ -24,6 +29,7 @@ class ThreadIterator(_BaseDataLoaderIter):
 
     def __init__(self, loader: DataLoader[Any]) -> None:
         super().__init__(loader)
+        self._rounds = 0
         self._start(loader)
 
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
@@ -33,41 +39,76 @@ class ThreadIterator(_BaseDataLoaderIter):
 
     def _start(self, loader: DataLoader[Any]) -> None:
         depth = 2 * (loader.prefetch_factor or 2)
-        size = loader.largest_batch()
-        if size is None:  # a batch sampler of somebody's own: the engine learns sizes as they come
-            self._first = self._next_or_none()
-            size = max(len(self._first or ()), 1)
+        self._plan = BatchPlan(loader.shards(), loader.largest_batch() or 1, depth + 2, loader.on_error)
+        epoch = loader.begin_epoch()
+        if loader.seed is None:
+            # Persistent: torch draws the base seed once in an iterator's life, the rounds tell its epochs apart.
+            self._key = int(self._base_seed), self._rounds
         else:
-            self._first = None
-        self._plan = BatchPlan(loader.shards(), size, depth + 2, loader.on_error)
-        self._key = loader.next_key(int(self._base_seed))
+            self._key = loader.seed % 2**64, epoch % 2**64
+        self._rounds += 1
+        # Samplers are generators, begun at the first draw, by when another iterator may have moved the epoch on.
+        self._shuffle = (loader.sampler, epoch) if isinstance(loader.sampler, EpochShuffle) else None
         self._skipped = loader.skipped
         self._exhausted = False
+        self._sampler_error: Exception | None = None
+        self._pid = os.getpid()
         self._engine = ThreadEngine(self._plan, loader.num_workers, depth)
         # Holds the engine, not the iterator: dropping the iterator (`break`) ends the threads.
         self._finalizer = weakref.finalize(self, self._engine.close)
+        if loader.num_workers:  # as torch's workers, which also draw from the sampler at once
+            with self._ending_when_interrupted():
+                self._fill()
+
+    @contextlib.contextmanager
+    def _ending_when_interrupted(self) -> Iterator[None]:
+        """Ends the threads on Ctrl-C: its traceback, which notebooks keep, would hold them as long as it lives."""
+        try:
+            yield
+        except (KeyboardInterrupt, SystemExit):
+            self._exhausted = True
+            self._finalizer()
+            raise
 
     def _next_or_none(self) -> list[int] | None:
+        if self._shuffle is not None:
+            sampler, epoch = self._shuffle
+            sampler.set_epoch(epoch)
+            self._shuffle = None
         try:
             return list(self._next_index())  # type: ignore[no-untyped-call]
         except StopIteration:
             return None
+        except Exception as error:  # raised when its turn comes, after the batches drawn before it
+            self._sampler_error = error
+            return None
 
     def _fill(self) -> None:
         while not self._exhausted and len(self._engine) < self._engine.depth:
-            indices = self._first if self._first is not None else self._next_or_none()
-            self._first = None
+            indices = self._next_or_none()
             if indices is None:
                 self._exhausted = True
                 break
             self._engine.submit(indices, self._key)
 
     def _next_data(self) -> Any:
+        if self._pid != os.getpid():
+            raise ZcdError(
+                f"this iterator's threads live in process {self._pid}, not in its forked child {os.getpid()}. "
+                "Call iter() on the loader in the child."
+            )
+        with self._ending_when_interrupted():
+            return self._next_batch()
+
+    def _next_batch(self) -> Any:
         while True:
             self._fill()
             if not len(self._engine):
                 self._finalizer()
-                raise StopIteration
+                try:
+                    raise self._sampler_error or StopIteration
+                finally:  # no cycle from the error over this frame back to it: it would keep the iterator alive
+                    self._sampler_error = None
             batch, skipped = self._engine.take()
             self._fill()
             self._skipped.extend(skipped)

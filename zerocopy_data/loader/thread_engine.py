@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -29,6 +31,7 @@ class ThreadEngine:
         self._plan = plan
         self.depth = depth if threads else 1
         self._cancel = _native.Cancel()
+        self._pid = os.getpid()
         self._queue: deque[Future[Made] | tuple[list[int], tuple[int, int]]] = deque()
         self._threads: _native.Threads | None = None
         self._makers: ThreadPoolExecutor | None = None
@@ -53,23 +56,38 @@ class ThreadEngine:
         """Waits for the oldest batch. Its error, if it has one, is raised here; the next call goes on after it."""
         first = self._queue.popleft()
         if isinstance(first, Future):
-            return first.result()
+            try:
+                return first.result()
+            finally:
+                # An error's traceback holds this frame, and the future the error: with the future here they would keep
+                # each other, and the iterator and its threads, alive until the garbage collector comes by.
+                del first
         indices, key = first
         return self._plan.make(indices, key, pooled=False)
 
     def close(self) -> None:
-        """Ends all work and returns when no thread of this engine is left. May be called again."""
+        """Ends all work and returns when no thread of this engine is left. May be called again, and from anywhere."""
+        if os.getpid() != self._pid:
+            return  # a forked child: the threads are not here, and a lock that one of them held stays locked
         self._cancel.set()
         for future in self._queue:
             if isinstance(future, Future):
                 future.cancel()
-        if self._makers is not None:
-            self._makers.shutdown(wait=True, cancel_futures=True)
-        if self._helpers is not None:
-            self._helpers.shutdown(wait=True, cancel_futures=True)
+        for executor in (self._makers, self._helpers):
+            if executor is not None:
+                _end(executor)
         if self._threads is not None:
             self._threads.release()
         self._queue.clear()
+
+
+def _end(executor: ThreadPoolExecutor) -> None:
+    executor.shutdown(wait=False, cancel_futures=True)
+    # Not shutdown(wait=True): the garbage collector may end an iterator in one of its own threads, which can't join
+    # itself. That thread ends as soon as it returns from here.
+    for thread in list(executor._threads):
+        if thread is not threading.current_thread():
+            thread.join()
 
 
 __all__ = ["CancelledError", "ThreadEngine"]

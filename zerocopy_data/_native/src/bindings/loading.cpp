@@ -47,6 +47,9 @@ int side(int n) {
 class Column {
  public:
   Column(std::vector<std::int64_t> starts, int raw_width, int raw_height, bool verify) : table_(std::move(starts)) {
+    const bool sized = raw_width >= 1 && raw_height >= 1 && raw_width <= 65535 && raw_height <= 65535;
+    if (!sized && (raw_width != 0 || raw_height != 0))
+      throw std::invalid_argument("raw images have 1 to 65535 pixels a side; 0 and 0 for encoded ones");
     column_ = {&table_, raw_width, raw_height, verify};
   }
 
@@ -150,6 +153,8 @@ Destination destination(const Program& program, const std::vector<std::unique_pt
     if (view.width == 0) throw std::invalid_argument("a view without a fixed size can't fill a batch");
     const std::size_t stride = view.format.bytes(view.width, view.height);
     if (outs[v]->size() / stride < n) throw std::invalid_argument("an output buffer is too small for the batch");
+    if (reinterpret_cast<std::uintptr_t>(outs[v]->data()) % item_size(view.format.dtype) != 0)
+      throw std::invalid_argument("an output buffer is not aligned to its dtype");
     to.outs.push_back(outs[v]->data());
     to.strides.push_back(stride);
   }
@@ -181,6 +186,7 @@ nb::list decode(const Column& column, const Program& program, const Rows& rows, 
 void place_pixels(const Program& program, const Image& image, std::uint64_t seed, std::uint64_t epoch, std::uint64_t sample,
                   const std::vector<nb::object>& outs, std::size_t index) {
   const auto views = writable(outs);
+  if (index == SIZE_MAX) throw std::invalid_argument("an output buffer is too small for the batch");  // + 1 would wrap
   Destination to = destination(program, views, index + 1);
   for (std::size_t v = 0; v < to.outs.size(); ++v) to.outs[v] += to.strides[v] * index;
   const auto h = image.shape(0), w = image.shape(1);

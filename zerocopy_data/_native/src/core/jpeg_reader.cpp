@@ -61,6 +61,15 @@ Pixels turn(const Pixels& in, int orientation, Buffer& out) {
   return {base, w, h, stride, out.end()};
 }
 
+// A progressive image whose last scans are missing is smoothed across blocks, with neighbours that a crop would not see.
+bool is_smoothed(const jpeg_decompress_struct& info) {
+  if (info.coef_bits == nullptr) return false;  // not progressive
+  for (int component = 0; component < info.num_components; ++component)
+    for (int k = 0; k < DCTSIZE2; ++k)
+      if (info.coef_bits[component][k] != 0) return true;
+  return false;
+}
+
 }  // namespace
 
 struct JpegReader::Impl {
@@ -68,6 +77,26 @@ struct JpegReader::Impl {
   JpegErrors errors;
   jpeg_source_mgr source{};
   jpeg_progress_mgr progress{};
+  const std::uint8_t* data = nullptr;
+  std::size_t size = 0;
+
+  // Reads the header of `data` from its beginning; sets what is decoded and how. A new object for every image, which
+  // costs microseconds: jpeg_abort keeps the Huffman and quantisation tables, and an image that brings none of its own
+  // (as MJPEG frames do) would be decoded with those of the image before it.
+  void read_header() {
+    source.next_input_byte = data;
+    source.bytes_in_buffer = size;
+    errors.guard([&] {
+      jpeg_destroy_decompress(&info);
+      jpeg_create_decompress(&info);
+      info.src = &source;
+      info.progress = &progress;
+      jpeg_read_header(&info, TRUE);
+    });
+    info.out_color_space = JCS_RGB;
+    info.dct_method = JDCT_ISLOW;
+    info.do_fancy_upsampling = TRUE;
+  }
 
   static void no_op(j_decompress_ptr) {}
   static boolean out_of_data(j_decompress_ptr info) {
@@ -89,15 +118,12 @@ struct JpegReader::Impl {
 JpegReader::JpegReader() : impl_(std::make_unique<Impl>()) {
   auto& i = *impl_;
   i.info.err = i.errors.manager();
-  i.errors.guard([&] { jpeg_create_decompress(&i.info); });
   i.source.init_source = Impl::no_op;
   i.source.fill_input_buffer = Impl::out_of_data;
   i.source.skip_input_data = Impl::skip;
   i.source.resync_to_restart = jpeg_resync_to_restart;
   i.source.term_source = Impl::no_op;
-  i.info.src = &i.source;
   i.progress.progress_monitor = Impl::watch_scans;
-  i.info.progress = &i.progress;
 }
 
 JpegReader::~JpegReader() { jpeg_destroy_decompress(&impl_->info); }
@@ -107,12 +133,9 @@ JpegHeader JpegReader::open(const std::uint8_t* data, std::size_t size, bool ori
   if (size == 0) throw Fault(FaultKind::damaged, "empty: zero bytes");
   if (size < 3 || data[0] != 0xff || data[1] != 0xd8 || data[2] != 0xff)
     throw Fault(FaultKind::unsupported, "not a JPEG");
-  i.source.next_input_byte = data;
-  i.source.bytes_in_buffer = size;
-  i.errors.guard([&] {
-    jpeg_abort_decompress(&i.info);
-    jpeg_read_header(&i.info, TRUE);
-  });
+  i.data = data;
+  i.size = size;
+  i.read_header();
   header_ = {};
   header_.stored_width = static_cast<int>(i.info.image_width);
   header_.stored_height = static_cast<int>(i.info.image_height);
@@ -132,9 +155,6 @@ JpegHeader JpegReader::open(const std::uint8_t* data, std::size_t size, bool ori
       throw Fault(FaultKind::unsupported, "JPEG with " + std::to_string(header_.components) +
                                               " components (CMYK or other) is not for libjpeg-turbo's RGB output");
   }
-  i.info.out_color_space = JCS_RGB;
-  i.info.dct_method = JDCT_ISLOW;
-  i.info.do_fancy_upsampling = TRUE;
   header_.orientation = orient ? jpeg_orientation(data, size) : 1;
   return header_;
 }
@@ -146,7 +166,7 @@ Pixels JpegReader::decode_stored(const Rect& rect, Buffer& out) {
   JDIMENSION first = 0, columns = static_cast<JDIMENSION>(width);
   i.errors.guard([&] {
     jpeg_start_decompress(&i.info);
-    if (x0 == 0 && x1 == width) return;
+    if ((x0 == 0 && x1 == width) || is_smoothed(i.info)) return;
     first = static_cast<JDIMENSION>(x0);
     columns = static_cast<JDIMENSION>(x1 - x0);
     jpeg_crop_scanline(&i.info, &first, &columns);  // widens both to whole blocks

@@ -111,6 +111,9 @@ void Pool::run(const std::shared_ptr<Job>& job) {
   if (job->done_.load() == job->items_) return;
   lock.unlock();
   job->work_off();  // the threads were released under way: finish here
+  // Threads that somebody reserved meanwhile may have taken items too; `work` and what it points to must outlive them.
+  lock.lock();
+  changed_.wait(lock, [&] { return job->done_.load() == job->items_; });
 }
 
 int Pool::threads() {

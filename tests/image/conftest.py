@@ -1,0 +1,20 @@
+"""The JPEGs of tests/native are used here too; and the real photographs, where they are."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parents[1] / "native"))
+
+SAMPLE = Path(__file__).parents[3] / "shared" / "imagenet-sample"
+
+
+@pytest.fixture(scope="session")
+def sample_files() -> list[Path]:
+    files = sorted(SAMPLE.rglob("*.JPEG"))
+    if not files:
+        pytest.skip("../shared/imagenet-sample is not there")
+    return files

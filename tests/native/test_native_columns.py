@@ -1,0 +1,270 @@
+"""Columns and batches: every length is checked, a bad row costs nothing but itself, and nothing leads outside memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jpeg_cases as cases
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from zerocopy_data import _native
+
+SIDE = 16
+JPEGS = [cases.pillow_jpeg(cases.photo(seed, 40, 30)) for seed in range(6)]
+
+
+def program(side: int = SIDE, dtype: str = "uint8") -> _native.Program:
+    table = None if dtype == "uint8" else np.zeros((3, 256), np.uint32)
+    op = _native.Op.random_resized_crop(side, side, (0.08, 1.0), (0.75, 1.33), "bilinear")
+    return _native.Program([_native.View([op], dtype, "nchw", table, side, side)])
+
+
+def column(values: Sequence[bytes], wide: bool = False, crcs: Sequence[int] | None = None) -> _native.Column:
+    data = np.frombuffer(b"".join(values) or b"\0", np.uint8)
+    offsets = np.cumsum([0, *map(len, values)]).astype(np.int64 if wide else np.int32)
+    sums = None if crcs is None else np.array(crcs, np.uint32)
+    made = _native.Column([0, len(values)])
+    made.set_shard(0, [(len(values), data, offsets, wide, 0, sums)])
+    return made
+
+
+def rows(*numbers: int) -> npt.NDArray[np.int64]:
+    return np.array(numbers, np.int64)
+
+
+def batch(n: int, side: int = SIDE) -> npt.NDArray[np.uint8]:
+    return np.full((n, 3, side, side), 77, np.uint8)
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_a_batch_is_its_samples_one_by_one(wide: bool) -> None:
+    col, out = column(JPEGS, wide), batch(4)
+    assert col.decode(program(), rows(3, 0, 5, 3), 9, 2, [out]) == []
+    for place, row in enumerate([3, 0, 5, 3]):
+        [(alone, _, _)] = program().run_encoded(JPEGS[row], 9, 2, row)
+        assert out[place].tobytes() == alone.tobytes()
+
+
+def test_bad_rows_are_named_by_their_place_and_spoil_no_other() -> None:
+    values = [JPEGS[0], b"", JPEGS[1][:300], b"\x89PNG....", JPEGS[2]]
+    out = batch(5)
+    faults = column(values).decode(program(), rows(0, 1, 2, 3, 4), 0, 0, [out])
+    assert [(place, kind) for place, kind, _ in faults] == [(1, 2), (2, 2), (3, 1)]
+    assert "zero bytes" in faults[0][2]
+    for place in (0, 4):
+        [(alone, _, _)] = program().run_encoded(values[place], 0, 0, place)
+        assert out[place].tobytes() == alone.tobytes()
+
+
+def test_a_wrong_checksum_is_a_fault_unless_verification_is_off() -> None:
+    sums = [_native.crc32c(data) for data in JPEGS[:3]]
+    sums[1] ^= 4
+    faults = column(JPEGS[:3], crcs=sums).decode(program(), rows(0, 1, 2), 0, 0, [batch(3)])
+    assert [(place, kind) for place, kind, _ in faults] == [(1, 3)]
+    assert "checksum mismatch" in faults[0][2]
+    trusting = _native.Column([0, 1], verify=False)
+    data = np.frombuffer(JPEGS[1], np.uint8)
+    trusting.set_shard(0, [(1, data, np.array([0, len(data)], np.int32), False, 0, np.array(sums[1:2], np.uint32))])
+    assert trusting.decode(program(), rows(0), 0, 0, [batch(1)]) == []
+
+
+def test_rows_that_do_not_exist_are_refused() -> None:
+    col = column(JPEGS)
+    for bad in (-1, 6, 2**62, -(2**63)):
+        with pytest.raises(IndexError):
+            col.decode(program(), rows(0, bad), 0, 0, [batch(2)])
+        with pytest.raises(IndexError):
+            col.gather(rows(bad), 4, bytearray(4))
+
+
+def test_a_shard_that_has_not_come_is_asked_for_and_not_read() -> None:
+    col = _native.Column([0, 2, 4, 6])
+    assert col.missing(rows(5, 0, 4, 1)) == [2, 0]
+    with pytest.raises(ValueError, match="not been mapped"):
+        col.decode(program(), rows(0), 0, 0, [batch(1)])
+    with pytest.raises(ValueError, match="not been mapped"):
+        col.gather(rows(0), 4, bytearray(4))
+    data = np.zeros(8, np.uint8)
+    col.set_shard(1, [(2, data, None, False, 4, None)])
+    assert col.missing(rows(2, 3)) == []
+
+
+def test_an_output_that_is_too_small_is_refused() -> None:
+    col = column(JPEGS)
+    whole = batch(2).nbytes
+    for out in (bytearray(whole - 1), bytearray(0), batch(1)):
+        with pytest.raises(ValueError, match="too small"):
+            col.decode(program(), rows(0, 1), 0, 0, [out])
+    with pytest.raises(ValueError, match="too small"):
+        col.decode(program(dtype="float32"), rows(0, 1), 0, 0, [bytearray(whole * 4 - 1)])
+    for outs in ([], [batch(2), batch(2)]):
+        with pytest.raises(ValueError, match="one output buffer a view"):
+            col.decode(program(), rows(0, 1), 0, 0, outs)
+
+
+def test_an_output_that_cannot_be_written_is_refused() -> None:
+    frozen = batch(1)
+    frozen.flags.writeable = False
+    with pytest.raises((BufferError, ValueError)):
+        column(JPEGS).decode(program(), rows(0), 0, 0, [frozen])
+    with pytest.raises((BufferError, ValueError)):
+        column(JPEGS).decode(program(), rows(0), 0, 0, [batch(1, side=2 * SIDE)[..., ::2]])
+    with pytest.raises((BufferError, ValueError, TypeError)):
+        column(JPEGS).decode(program(), rows(0), 0, 0, [bytes(batch(1))])
+
+
+def test_bytes_after_the_batch_are_not_touched() -> None:
+    out = np.full(2 * 3 * SIDE * SIDE + 64, 77, np.uint8)
+    assert column(JPEGS).decode(program(), rows(0, 1), 0, 0, [out]) == []
+    assert (out[-64:] == 77).all()
+
+
+def test_a_float_output_that_is_not_aligned_is_refused() -> None:
+    memory = np.zeros(4 * 3 * SIDE * SIDE + 1, np.uint8)
+    with pytest.raises(ValueError, match="align"):
+        column(JPEGS).decode(program(dtype="float32"), rows(0), 0, 0, [memory[1:]])
+
+
+def test_a_view_without_a_fixed_size_cannot_fill_a_batch() -> None:
+    free = _native.Program([_native.View([], "uint8", "nchw", None, 0, 0)])
+    with pytest.raises(ValueError, match="fixed size"):
+        column(JPEGS).decode(free, rows(0), 0, 0, [bytearray(100)])
+
+
+def test_a_sample_of_another_size_than_the_batch_is_a_fault() -> None:
+    """The native side does not trust the declared size: it would write beyond its place."""
+    crop = _native.Op.center_crop(20, 20)
+    lying = _native.Program([_native.View([crop], "uint8", "nchw", None, SIDE, SIDE)])
+    out = batch(1)
+    [(place, kind, message)] = column(JPEGS).decode(lying, rows(0), 0, 0, [out])
+    assert (place, kind) == (0, 2)
+    assert "20x20" in message
+    assert (out == 77).all()
+
+
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        (3, bytes(30), np.array([0, 10, 20], np.int32), False, 0, None),  # three rows need four offsets
+        (3, bytes(30), np.array([0, 10], np.int64), True, 0, None),
+        (3, bytes(11), None, False, 4, None),
+        (3, bytes(30), None, False, 0, None),
+        (3, bytes(30), np.array([0, 1, 2, 3], np.int32), False, 0, np.zeros(2, np.uint32)),
+        (-1, bytes(30), np.array([0, 1, 2, 3], np.int32), False, 0, None),
+        (2**63 - 1, bytes(30), np.array([0, 1, 2, 3], np.int32), False, 0, None),
+        (2, bytes(30), np.array([0, 1, 2], np.int32), False, 0, None),  # the shard has three
+    ],
+)
+def test_chunks_that_are_too_short_are_refused(chunk: tuple[object, ...]) -> None:
+    with pytest.raises(ValueError, match="chunk|rows"):
+        _native.Column([0, 3]).set_shard(0, [chunk])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("shard", [-1, 1, 2**62])
+def test_a_shard_that_does_not_exist_is_refused(shard: int) -> None:
+    with pytest.raises(IndexError):
+        _native.Column([0, 3]).set_shard(shard, [(3, bytes(12), None, False, 4, None)])
+
+
+@pytest.mark.parametrize("starts", [[], [1, 2], [0, 5, 3]])
+def test_shard_starts_that_make_no_sense_are_refused(starts: list[int]) -> None:
+    with pytest.raises(ValueError, match="rise from 0"):
+        _native.Column(starts)
+
+
+@pytest.mark.parametrize("offsets", [[0, 5, 11], [-4, 5, 8], [0, 9, 8], [0, 2**31 - 1, 10], [2**31 - 1, 5, 10]])
+def test_offsets_that_lead_outside_the_data_are_faults(offsets: list[int]) -> None:
+    for wide, dtype in [(False, np.int32), (True, np.int64)]:
+        col = _native.Column([0, 2])
+        col.set_shard(0, [(2, bytes(10), np.array(offsets, dtype), wide, 0, None)])
+        faults = col.decode(program(), rows(0, 1), 0, 0, [batch(2)])
+        assert any("outside its data" in message for _, _, message in faults)
+        with pytest.raises(_native.ImageError):
+            col.gather(rows(0, 1), 5, bytearray(10))
+
+
+def test_gather_copies_rows_in_the_order_asked_for() -> None:
+    values = np.arange(40, dtype=np.float32).reshape(10, 4)
+    col = _native.Column([0, 4, 10])
+    col.set_shard(1, [(2, values[4:6], None, False, 16, None), (4, values[6:], None, False, 16, None)])
+    col.set_shard(0, [(4, values[:4], None, False, 16, None)])
+    wanted = rows(9, 0, 5, 5, 6, 3)
+    out = np.zeros((6, 4), np.float32)
+    col.gather(wanted, 16, out)
+    assert np.array_equal(out, values[wanted])
+
+
+def test_gather_refuses_other_sizes_and_sums() -> None:
+    values = np.arange(8, dtype=np.uint8)
+    col = _native.Column([0, 2])
+    good = _native.crc32c(values[:4])
+    col.set_shard(0, [(2, values, None, False, 4, np.array([good, good], np.uint32))])
+    col.gather(rows(0), 4, bytearray(4))
+    with pytest.raises(_native.ImageError, match="checksum"):
+        col.gather(rows(1), 4, bytearray(4))
+    with pytest.raises(_native.ImageError, match="wrong number of bytes"):
+        col.gather(rows(0), 3, bytearray(40))
+    with pytest.raises(ValueError, match="too small"):
+        col.gather(rows(0, 0), 4, bytearray(7))
+    with pytest.raises(ValueError, match="too small"):
+        col.gather(rows(0), 0, bytearray(7))
+
+
+def test_raw_images_come_straight_from_the_column() -> None:
+    images = np.stack([cases.photo(seed, 24, 20) for seed in range(3)])
+    col = _native.Column([0, 3], raw_width=24, raw_height=20)
+    col.set_shard(0, [(3, images, None, False, images[0].nbytes, None)])
+    out = batch(3)
+    assert col.decode(program(), rows(2, 1, 0), 5, 1, [out]) == []
+    for place, row in enumerate([2, 1, 0]):
+        [(alone, _, _)] = program().run_pixels(images[row], 5, 1, row)
+        assert out[place].tobytes() == alone.tobytes()
+
+
+def test_raw_images_of_another_size_are_faults() -> None:
+    col = _native.Column([0, 1], raw_width=24, raw_height=20)
+    col.set_shard(0, [(1, bytes(24 * 20 * 3 - 1), None, False, 24 * 20 * 3 - 1, None)])
+    [(_, kind, message)] = col.decode(program(), rows(0), 0, 0, [batch(1)])
+    assert kind == 2
+    assert "wrong number of bytes" in message
+
+
+@pytest.mark.parametrize(("width", "height"), [(5, 0), (0, 5), (-1, 5), (5, -1), (70000, 1)])
+def test_raw_sizes_without_pixels_are_refused(width: int, height: int) -> None:
+    with pytest.raises(ValueError, match="raw"):
+        _native.Column([0, 1], raw_width=width, raw_height=height)
+
+
+def test_pixels_are_placed_where_the_batch_has_room_only() -> None:
+    image, out = cases.photo(0, 40, 30), batch(2)
+    program().place_pixels(image, 3, 4, 5, [out], 1)
+    [(alone, _, _)] = program().run_pixels(image, 3, 4, 5)
+    assert out[1].tobytes() == alone.tobytes()
+    assert (out[0] == 77).all()
+    for index in (2, 2**40, 2**64 - 1):
+        with pytest.raises(ValueError, match="too small"):
+            program().place_pixels(image, 3, 4, 5, [out], index)
+
+
+def test_a_cancelled_batch_says_so_for_every_row_that_it_left_out() -> None:
+    cancel = _native.Cancel()
+    cancel.set()
+    out = batch(3)
+    faults = column(JPEGS).decode(program(), rows(0, 1, 2), 0, 0, [out], cancel=cancel)
+    assert [(place, kind) for place, kind, _ in faults] == [(0, 4), (1, 4), (2, 4)]
+    assert (out == 77).all()
+
+
+def test_a_column_keeps_the_memory_that_it_reads() -> None:
+    data = np.frombuffer(JPEGS[0], np.uint8).copy()
+    col = _native.Column([0, 1])
+    col.set_shard(0, [(1, data, np.array([0, len(data)], np.int32), False, 0, None)])
+    import sys
+
+    held = sys.getrefcount(data)
+    out = batch(1)
+    assert col.decode(program(), rows(0), 0, 0, [out]) == []
+    del col
+    assert sys.getrefcount(data) == held - 1

@@ -1,0 +1,58 @@
+"""Resizing equals Pillow's Image.resize in every byte, whatever the sizes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from zerocopy_data import _native
+
+FILTERS = {
+    "nearest": Image.Resampling.NEAREST,
+    "bilinear": Image.Resampling.BILINEAR,
+    "bicubic": Image.Resampling.BICUBIC,
+}
+
+
+@pytest.mark.parametrize("interpolation", FILTERS)
+@pytest.mark.parametrize("most", [12, 45, 130, 700])
+def test_any_size_to_any_size(most: int, interpolation: str) -> None:
+    rng = np.random.default_rng(most)
+    for number in range({12: 1500, 45: 800, 130: 250, 700: 12}[most]):
+        width, height, new_width, new_height = (int(n) for n in rng.integers(1, most + 1, 4))
+        if number % 10 == 0:
+            new_width = width  # an axis that keeps its size is not filtered
+        if number % 10 == 1:
+            new_height = height
+        image = rng.integers(0, 256, (height, width, 3), dtype=np.uint8)
+        if number % 3 == 0:
+            image = np.where(image > 127, 255, 0).astype(np.uint8)  # bicubic overshoots both ends here
+        expected = np.asarray(Image.fromarray(image).resize((new_width, new_height), FILTERS[interpolation]))
+        assert np.array_equal(_native.resize(image, new_width, new_height, interpolation), expected), (
+            width, height, new_width, new_height,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("interpolation", FILTERS)
+@pytest.mark.parametrize("size", [(2000, 3), (3, 2000), (1, 1500), (1500, 1)])
+def test_long_thin_images(size: tuple[int, int], interpolation: str) -> None:
+    width, height = size
+    image = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    for new in [(1, 1), (7, 5), (height, width), (width - 1 or 1, height), (width, height + 1)]:
+        expected = np.asarray(Image.fromarray(image).resize(new, FILTERS[interpolation]))
+        assert np.array_equal(_native.resize(image, *new, interpolation), expected), new
+
+
+def test_sizes_out_of_range_and_unknown_filters_are_refused() -> None:
+    image = np.zeros((4, 4, 3), np.uint8)
+    for width, height in [(0, 4), (4, 0), (-1, 4), (65536, 4)]:
+        with pytest.raises(ValueError, match="1 to 65535"):
+            _native.resize(image, width, height)
+    with pytest.raises(ValueError, match="lanczos"):
+        _native.resize(image, 2, 2, "lanczos")
+    with pytest.raises(ValueError, match="1 to 65535"):
+        _native.resize(np.zeros((0, 4, 3), np.uint8), 2, 2)
+    for wrong in [np.zeros((4, 4), np.uint8), np.zeros((4, 4, 4), np.uint8)]:
+        with pytest.raises(TypeError):
+            _native.resize(wrong, 2, 2)

@@ -1,0 +1,356 @@
+// Feeds hostile bytes to everything of the core that reads what lies on disk.
+//
+// An input is 64 bytes that choose what is done (mode, operations, sizes, formats), then a body: mostly a JPEG. Every
+// buffer that is handed in or written to is a heap block of exactly the size that the core was told, so that
+// AddressSanitizer sees the first byte beyond. Beyond memory errors it checks what must hold whatever the bytes are:
+// the same input gives the same pixels, whatever lay in the scratch memory before.
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/batch.h"
+#include "core/crc32c.h"
+#include "core/exif.h"
+#include "core/transcode.h"
+
+namespace {
+
+using namespace zcd;
+
+constexpr std::size_t kHead = 64;
+constexpr std::int64_t kLimit = 4'000'000;             // pixels: enough for any path, and still fast under sanitizers
+constexpr std::size_t kResultLimit = 16 * 1024 * 1024;  // a larger result teaches nothing and costs seconds
+
+void require(bool holds, const char* what) {
+  if (holds) return;
+  std::fprintf(stderr, "fuzz_image: %s\n", what);
+  std::abort();
+}
+
+// The choices of the head; zero once they are used up.
+class Choices {
+ public:
+  Choices(const std::uint8_t* p, std::size_t n) : p_(p), n_(n) {}
+  int byte() {
+    if (n_ == 0) return 0;
+    --n_;
+    return *p_++;
+  }
+  int word() {
+    const int low = byte();
+    return low | byte() << 8;
+  }
+  // 1 .. most, where small numbers are frequent: edges are there.
+  int side(int most) {
+    const int b = byte();
+    return b < 64 ? 1 + b % std::min(most, 8) : 1 + word() % most;
+  }
+  bool flag() { return byte() & 1; }
+
+ private:
+  const std::uint8_t* p_;
+  std::size_t n_;
+};
+
+// A heap block of exactly `n` bytes.
+struct Block {
+  explicit Block(std::size_t n) : size(n), data(new std::uint8_t[n]) {}
+  Block(const std::uint8_t* from, std::size_t n) : Block(n) {
+    if (n != 0) std::memcpy(data.get(), from, n);
+  }
+  // The bytes of `from`, again and again.
+  static Block repeated(const std::uint8_t* from, std::size_t have, std::size_t n) {
+    Block block(n);
+    for (std::size_t i = 0; i < n; ++i) block.data[i] = have == 0 ? 0 : from[i % have];
+    return block;
+  }
+  const std::uint8_t* end() const { return data.get() + size; }
+  std::size_t size;
+  std::unique_ptr<std::uint8_t[]> data;
+};
+
+Op choose_op(Choices& c) {
+  Op op;
+  op.kind = static_cast<OpKind>(c.byte() % 5);
+  op.filter = static_cast<Filter>(c.byte() % 3);
+  op.height = c.side(300);
+  op.width = c.side(300);
+  switch (op.kind) {
+    case OpKind::random_resized_crop:
+      op.scale_low = c.flag() ? 0.08 : 0.001;
+      op.ratio_low = 0.5;
+      op.ratio_high = 2.0;
+      break;
+    case OpKind::random_crop:
+      for (int& p : op.padding) p = c.flag() ? c.byte() % 40 : 0;
+      op.pad_if_needed = c.flag();
+      op.fill = {1, 2, 3};
+      break;
+    case OpKind::resize:
+      if (c.flag()) {
+        op.width = 0;
+        op.max_size = c.flag() ? op.height + 1 + c.byte() : 0;
+      }
+      break;
+    case OpKind::horizontal_flip:
+      op.probability = c.flag() ? 1.0 : 0.5;
+      break;
+    case OpKind::center_crop:
+      break;
+  }
+  return op;
+}
+
+Program choose_program(Choices& c) {
+  Program program;
+  const int views = 1 + c.byte() % 3;
+  for (int v = 0; v < views; ++v) {
+    View view;
+    const int ops = c.byte() % 4;
+    for (int i = 0; i < ops; ++i) view.ops.push_back(choose_op(c));
+    view.format.dtype = static_cast<Dtype>(c.byte() % 3);
+    view.format.layout = c.flag() ? Layout::nhwc : Layout::nchw;
+    if (view.format.dtype != Dtype::uint8) view.format.table.assign(3 * 256, 0x3c003c00u);
+    program.views.push_back(std::move(view));
+  }
+  program.orient = c.flag();
+  program.pixel_limit = kLimit;
+  program.may_go_down_first = c.flag();
+  return program;
+}
+
+using Results = std::vector<Block>;
+
+// Makes the sample. Returns the reason when it does not.
+std::string run(Sample& sample, const Program& program, const Key& key, std::uint8_t dirt, Results& results) {
+  const Recipe& recipe = sample.plan(key);
+  std::size_t total = 0;
+  std::vector<std::uint8_t*> outs;
+  for (std::size_t v = 0; v < recipe.size(); ++v) {
+    const auto [w, h] = result_size(recipe[v]);
+    require(w >= 1 && h >= 1, "a result without pixels");
+    const std::size_t bytes = program.views[v].format.bytes(w, h);
+    total += bytes;
+    if (total > kResultLimit) return "too large for the fuzzer";
+    results.emplace_back(bytes);
+    outs.push_back(results.back().data.get());
+    std::memset(outs.back(), dirt, bytes);
+  }
+  sample.run(outs.data(), false);
+  return "";
+}
+
+Scratch& scratch() {
+  static Scratch one;
+  return one;
+}
+
+// Fills what the last image left, so that a byte of it that shows in a result is seen.
+void soil(Scratch& s, std::uint8_t dirt) {
+  for (Buffer* buffer : {&s.stored, &s.oriented, &s.stage[0], &s.stage[1], &s.line}) {
+    std::uint8_t* base = buffer->reserve(1);
+    std::memset(base, dirt, static_cast<std::size_t>(buffer->end() - base));
+  }
+}
+
+template <typename Open>
+void run_twice(const Program& program, const Key& key, Open&& open) {
+  constexpr std::uint8_t kDirt[2] = {0x55, 0xaa};
+  Results results[2];
+  std::string faults[2];
+  for (int i = 0; i < 2; ++i) {
+    soil(scratch(), kDirt[i]);
+    try {
+      Sample sample(program, scratch());
+      open(sample);
+      faults[i] = run(sample, program, key, kDirt[i], results[i]);
+    } catch (const Fault& fault) {
+      faults[i] = fault.what();
+    }
+  }
+  require(faults[0] == faults[1], "the same input ended differently the second time");
+  if (!faults[0].empty()) return;
+  for (std::size_t v = 0; v < results[0].size(); ++v)
+    require(std::memcmp(results[0][v].data.get(), results[1][v].data.get(), results[0][v].size) == 0,
+            "the same input gave other pixels the second time");
+}
+
+void fuzz_jpeg(Choices& c, const Block& body) {
+  const Program program = choose_program(c);
+  const Key key{1, 2, static_cast<std::uint64_t>(c.byte())};
+  run_twice(program, key, [&](Sample& s) { s.open_jpeg(body.data.get(), body.size); });
+}
+
+void fuzz_pixels(Choices& c, const Block& body) {
+  const Program program = choose_program(c);
+  const int w = c.side(200), h = c.side(200), gap = c.flag() ? c.byte() : 0;
+  const std::ptrdiff_t stride = std::ptrdiff_t{w} * kChannels + gap;
+  const Block pixels = Block::repeated(body.data.get(), body.size,
+                                       static_cast<std::size_t>(stride * (h - 1) + std::ptrdiff_t{w} * kChannels));
+  run_twice(program, {1, 2, 3}, [&](Sample& s) { s.open_pixels({pixels.data.get(), w, h, stride, pixels.end()}); });
+}
+
+void fuzz_probe(Choices& c, const Block& body) {
+  JpegReader& reader = scratch().reader;
+  try {
+    const JpegHeader header = reader.open(body.data.get(), body.size, true, kLimit);
+    require(header.orientation >= 1 && header.orientation <= 8, "an orientation beyond 1 to 8");
+    require(header.width() >= 1 && header.height() >= 1, "a header without pixels");
+    if (c.flag()) reader.check_complete(scratch().line);
+  } catch (const Fault&) {
+  }
+}
+
+void fuzz_orientation(const Block& body) {
+  // As a file, and as the inside of an Exif or XMP segment: the JPEG reader never has to like it.
+  const int whole = jpeg_orientation(body.data.get(), body.size);
+  require(whole >= 1 && whole <= 8, "an orientation beyond 1 to 8");
+  for (const std::string& id : {std::string("Exif\0\0", 6), std::string("http://ns.adobe.com/xap/1.0/\0", 29)}) {
+    const std::size_t n = std::min<std::size_t>(body.size, 60'000), length = n + id.size() + 2;
+    std::vector<std::uint8_t> file{0xff, 0xd8, 0xff, 0xe1, static_cast<std::uint8_t>(length >> 8),
+                                   static_cast<std::uint8_t>(length)};
+    file.insert(file.end(), id.begin(), id.end());
+    file.insert(file.end(), body.data.get(), body.data.get() + n);
+    const Block exact(file.data(), file.size());
+    const int orientation = jpeg_orientation(exact.data.get(), exact.size);
+    require(orientation >= 1 && orientation <= 8, "an orientation beyond 1 to 8");
+  }
+}
+
+void fuzz_transcode(Choices& c, const Block& body) {
+  const int max_side = c.side(400), quality = 1 + c.byte() % 100;
+  const bool orient = c.flag();
+  Transcoded made;
+  try {
+    made = transcode(body.data.get(), body.size, max_side, quality, orient, kLimit);
+  } catch (const Fault&) {
+    return;
+  }
+  require(std::max(made.width, made.height) <= max_side, "transcode left a side longer than asked");
+  const Block again(made.bytes->data(), made.bytes->size());
+  const JpegHeader header = scratch().reader.open(again.data.get(), again.size, true, kLimit);  // a fault here is a finding
+  require(header.width() == made.width && header.height() == made.height, "transcode wrote another size than it says");
+  scratch().reader.check_complete(scratch().line);
+}
+
+std::uint32_t crc_by_bits(const std::uint8_t* p, std::size_t n) {
+  std::uint32_t crc = ~0u;
+  for (std::size_t i = 0; i < n; ++i) {
+    crc ^= p[i];
+    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ (0x82f63b78u & (0u - (crc & 1)));
+  }
+  return ~crc;
+}
+
+void fuzz_crc(Choices& c, const Block& body) {
+  const std::size_t size = static_cast<std::size_t>(c.word()) % 9000;  // three streams of 1024 bytes and what is left
+  const Block bytes = Block::repeated(body.data.get(), body.size, size);
+  const std::size_t skip = std::min<std::size_t>(size, static_cast<std::size_t>(c.byte() % 16));
+  const std::uint8_t* p = bytes.data.get() + skip;
+  const std::size_t n = size - skip, cut = n == 0 ? 0 : static_cast<std::size_t>(c.word()) % (n + 1);
+  const std::uint32_t expected = crc_by_bits(p, n);
+  require(crc32c(p, n) == expected, "CRC-32C differs from its definition");
+  require(crc32c(p + cut, n - cut, crc32c(p, cut)) == expected, "CRC-32C in two pieces differs from one");
+}
+
+// A shard whose offsets, checksums and data all come from the input.
+void fuzz_table(Choices& c, const Block& body) {
+  Chunk chunk;
+  chunk.wide = c.flag();
+  const std::size_t width = chunk.wide ? 8 : 4;
+  const bool by_offsets = c.flag(), summed = c.flag(), verify = c.flag();
+  const std::size_t rows = static_cast<std::size_t>(c.byte() % 9);
+  const std::size_t offsets_size = std::min(body.size, static_cast<std::size_t>(c.byte()));
+  const Block offsets(body.data.get(), offsets_size);
+  const Block sums = Block::repeated(body.data.get(), body.size, static_cast<std::size_t>(c.byte() % 40));
+  Block data(body.data.get() + offsets_size, body.size - offsets_size);
+  chunk.rows = static_cast<std::int64_t>(rows);
+  chunk.data = data.data.get();
+  chunk.size = data.size;
+  if (by_offsets)
+    chunk.offsets = offsets.data.get();
+  else
+    chunk.fixed = static_cast<std::size_t>(c.word() % 400);
+  // Often offsets that make sense, or the search would seldom come beyond the check.
+  if (by_offsets && c.flag() && rows > 0 && offsets_size >= (rows + 1) * width)
+    for (std::size_t i = 0; i <= rows; ++i) {
+      const std::int64_t at = static_cast<std::int64_t>(data.size / rows * i);
+      const auto narrow = static_cast<std::int32_t>(at);
+      std::memcpy(offsets.data.get() + i * width, chunk.wide ? static_cast<const void*>(&at) : &narrow, width);
+    }
+  if (summed) chunk.crcs = reinterpret_cast<const std::uint32_t*>(sums.data.get());
+  try {
+    chunk.check(by_offsets ? offsets.size : 0, summed ? sums.size : 0);
+  } catch (const std::invalid_argument&) {
+    return;
+  }
+  Table table({0, static_cast<std::int64_t>(rows)});
+  table.set(0, {chunk});
+  std::vector<std::int64_t> numbers;
+  for (std::size_t i = 0; i < rows; ++i) numbers.push_back(static_cast<std::int64_t>(i));
+
+  const std::size_t item = static_cast<std::size_t>(c.word() % 400);
+  const Block gathered(item * rows);
+  try {
+    gather(table, numbers.data(), static_cast<std::int64_t>(rows), item, verify, gathered.data.get());
+  } catch (const Fault&) {
+  }
+
+  Program program = choose_program(c);
+  ImageColumn column{&table, 0, 0, verify};
+  if (c.flag()) column.raw_width = c.side(20), column.raw_height = c.side(20);
+  Destination to;
+  std::vector<Block> outs;
+  for (View& view : program.views) {
+    view.height = c.side(300);
+    view.width = c.side(300);
+    if (!view.ops.empty() && view.ops.back().width > 0 && view.ops.back().kind != OpKind::horizontal_flip) {
+      view.height = view.ops.back().height;  // what the Python side would have said
+      view.width = view.ops.back().width;
+    }
+    const std::size_t stride = view.format.bytes(view.width, view.height);
+    outs.emplace_back(stride * rows);
+    to.outs.push_back(outs.back().data.get());
+    to.strides.push_back(stride);
+  }
+  const auto outcomes =
+      decode_batch(column, program, numbers.data(), static_cast<std::int64_t>(rows), 1, 2, to, nullptr, nullptr);
+  require(outcomes.size() == rows, "a row without an outcome");
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size < kHead) return 0;
+  Choices choices(data, kHead);
+  const Block body(data + kHead, size - kHead);
+  switch (choices.byte() % 12) {
+    case 0:
+      fuzz_probe(choices, body);
+      break;
+    case 1:
+      fuzz_orientation(body);
+      break;
+    case 2:
+      fuzz_crc(choices, body);
+      break;
+    case 3:
+    case 4:
+      fuzz_table(choices, body);
+      break;
+    case 5:
+      fuzz_transcode(choices, body);
+      break;
+    case 6:
+    case 7:
+      fuzz_pixels(choices, body);
+      break;
+    default:
+      fuzz_jpeg(choices, body);
+  }
+  return 0;
+}
