@@ -54,7 +54,9 @@ def run(program: ImageProgram, data: bytes, seed: int = 0, epoch: int = 0, sampl
     return [spec.array(*one) for spec, one in zip(program.views, made, strict=True)]
 
 
-def run_pixels(program: ImageProgram, image: Pixels, seed: int = 0, epoch: int = 0, sample: int = 0) -> npt.NDArray[Any]:
+def run_pixels(
+    program: ImageProgram, image: Pixels, seed: int = 0, epoch: int = 0, sample: int = 0
+) -> npt.NDArray[Any]:
     """The first view of one image that is pixels already."""
     return program.views[0].array(*program.native.run_pixels(image, seed, epoch, sample)[0])
 

@@ -37,6 +37,10 @@ WRONG_OPS: list[tuple[Callable[[], Any], str]] = [
     (lambda: RandomResizedCrop(8, ratio=(float("nan"), 1.0)), "two positive numbers"),
     (lambda: RandomResizedCrop(8, interpolation="lanczos"), "Use one of: nearest, bilinear, bicubic"),
     (lambda: RandomResizedCrop(8, antialias=False), "antialias=False"),
+    (lambda: Resize(2.5), "Resize size"),  # type: ignore[arg-type]
+    (lambda: Resize("12"), "Resize size"),  # type: ignore[arg-type]
+    (lambda: RandomCrop(8, padding=1.5), "left, top, right, bottom"),  # type: ignore[arg-type]
+    (lambda: RandomCrop(8, fill=0.5), "each 0 to 255"),  # type: ignore[arg-type]
     (lambda: RandomCrop(8, padding=-1), "RandomCrop"),
     (lambda: RandomCrop(8, padding=(1, 2, 3)), "left, top, right, bottom"),
     (lambda: RandomCrop(8, padding_mode="reflect"), "only 'constant' is supported"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import jpeg_cases as cases
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -49,10 +50,8 @@ def test_the_reference_philox_gives_the_published_vectors(counter: Any, key: Any
 @pytest.mark.parametrize("epoch", [0, 5, 2**40])
 def test_the_native_draws_are_philox_under_the_key(seed: int, epoch: int) -> None:
     """All 64 bits of seed, epoch and sample count; the numbers may never change, or old seeds mean other runs."""
-    ops = [_native.Op.random_crop(10, 10, (0, 0, 0, 0), False, (0, 0, 0)) for _ in range(2)]
-    views = [_native.View(ops, "uint8", "nchw", None, 10, 10) for _ in range(2)]
-    ops[1:] = []
-    program = _native.Program([views[0], _native.View(ops, "uint8", "nchw", None, 10, 10)])
+    crop = _native.Op.random_crop(10, 10, (0, 0, 0, 0), False, (0, 0, 0))
+    program = _native.Program([_native.View([crop], "uint8", "nchw", None, 10, 10) for _ in range(2)])
     for sample in (0, 1, 2**33, 2**64 - 1):
         steps = program.steps(1000, 700, seed, epoch, sample)
         for view in range(2):
@@ -71,7 +70,7 @@ def kolmogorov_smirnov(a: npt.ArrayLike, b: npt.ArrayLike) -> float:
         np.searchsorted(first, every, "right") / len(first) - np.searchsorted(second, every, "right") / len(second)
     ).max()
     scaled = distance * math.sqrt(len(first) * len(second) / (len(first) + len(second)))
-    return min(1.0, 2 * sum((-1) ** (k - 1) * math.exp(-2 * k * k * scaled * scaled) for k in range(1, 101)))
+    return float(min(1.0, 2 * sum((-1) ** (k - 1) * math.exp(-2 * k * k * scaled * scaled) for k in range(1, 101))))
 
 
 def rectangles(op: Any, width: int, height: int, count: int) -> npt.NDArray[np.int64]:
@@ -105,13 +104,19 @@ def test_random_resized_crop_draws_as_torchvision(scale: Any, ratio: Any, size: 
     top, left, high, wide = theirs.T
     for name, a, b in [
         ("x", x, left), ("y", y, top), ("width", w, wide), ("height", h, high),
-        ("area", w * h, wide * high), ("aspect", w / h, wide / high), ("x share", x / (width - w + 1), left / (width - wide + 1)),
+        ("area", w * h, wide * high), ("aspect", w / h, wide / high),
+        ("share of the way", x / (width - w + 1), left / (width - wide + 1)),
     ]:  # fmt: skip
         assert kolmogorov_smirnov(a, b) > 0.001, name
 
 
 def test_a_crop_that_never_fits_is_torchvisions_fallback() -> None:
-    for width, height, ratio in [(100, 10, (3 / 4, 4 / 3)), (10, 100, (3 / 4, 4 / 3)), (7, 5, (2.0, 3.0)), (9, 9, (0.9, 1.1))]:
+    for width, height, ratio in [
+        (100, 10, (3 / 4, 4 / 3)),
+        (10, 100, (3 / 4, 4 / 3)),
+        (7, 5, (2.0, 3.0)),
+        (9, 9, (0.9, 1.1)),
+    ]:
         op = RandomResizedCrop(8, (50.0, 60.0), ratio)
         top, left, high, wide = T.RandomResizedCrop.get_params(torch.empty(3, height, width), [50.0, 60.0], list(ratio))
         assert set(map(tuple, rectangles(op, width, height, 5).tolist())) == {(left, top, wide, high)}
@@ -148,8 +153,6 @@ def test_another_seed_epoch_or_sample_is_another_draw() -> None:
 
 
 def test_a_sample_draws_the_same_in_any_batch_order_and_number_of_threads() -> None:
-    import jpeg_cases as cases
-
     files = [cases.of_kind("420", 60, 45, seed) for seed in range(12)]
     column = _native.Column([0, 12])
     offsets = np.cumsum([0, *map(len, files)])

@@ -56,7 +56,9 @@ def test_to_dtype_alone_scales_or_keeps_the_numbers() -> None:
 
 
 @pytest.mark.parametrize("flip", [0.0, 1.0])
-@pytest.mark.parametrize("ops", [[], [Normalize()], [Normalize(), ToDtype("float16")]], ids=["uint8", "float32", "float16"])
+@pytest.mark.parametrize(
+    "ops", [[], [Normalize()], [Normalize(), ToDtype("float16")]], ids=["uint8", "float32", "float16"]
+)
 def test_layouts_differ_in_memory_and_in_nothing_else(ops: list[Any], flip: float) -> None:
     for image in IMAGES:
         first = run_pixels(compile_program([RandomHorizontalFlip(flip), *ops]), image)

@@ -265,9 +265,13 @@ def test_pinning_without_an_accelerator_warns_as_torch_does(fixed: zcd.ShardData
     assert len(batch[1]) == 10
 
 
+def collate_in_python(samples: list[Any]) -> Any:
+    return torch.utils.data.default_collate(samples)  # another function than the default: for torch's machinery
+
+
 def test_crops_of_the_thread_engine_equal_those_of_torchs_machinery(photos: zcd.ShardDataset) -> None:
     threads = zcd.DataLoader(photos, 10, shuffle=True, num_workers=2, seed=6)
-    processes = zcd.DataLoader(photos, 10, shuffle=True, num_workers=2, seed=6, worker_init_fn=int)
+    processes = zcd.DataLoader(photos, 10, shuffle=True, num_workers=2, seed=6, collate_fn=collate_in_python)
     assert threads.uses_threads()
     assert not processes.uses_threads()
     for _ in range(2):

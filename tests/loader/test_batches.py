@@ -187,6 +187,8 @@ def test_sizes_at_the_edges(fixed: zcd.ShardDataset, workers: int) -> None:
     assert numbers(fixed.subset([5, 5, 6, 5]), batch_size=3) == [[5, 5, 6], [5]]
     assert numbers(fixed.subset(range(10)), batch_size=4, drop_last=True) == [[0, 1, 2, 3], [4, 5, 6, 7]]
     assert numbers(fixed.subset([3, 2, 1]), batch_size=100) == [[3, 2, 1]]
+    assert numbers(fixed.subset([3, 2]), batch_size=10**12) == [[3, 2]]
+    assert numbers(fixed.subset([3, 2]), batch_size=10**12, sampler=[0] * 9) == [[3] * 9]
 
 
 def test_a_dataset_without_rows_has_no_batches(tmp_path: Path) -> None:

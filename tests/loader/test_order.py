@@ -173,6 +173,6 @@ def test_a_seed_with_workers_that_would_not_hear_of_the_epoch_is_refused(photos:
     with pytest.raises(zcd.ConfigError, match="persistent_workers"):
         zcd.DataLoader(photos, seed=0, collate_fn=len, num_workers=2, persistent_workers=True)
     late = zcd.DataLoader(photos, seed=0, num_workers=2, persistent_workers=True)
-    late.worker_init_fn = print
+    late.collate_fn = len
     with pytest.raises(zcd.ConfigError, match="persistent_workers"):
         iter(late)

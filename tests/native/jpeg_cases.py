@@ -118,6 +118,10 @@ def _segment(marker: int, body: bytes) -> bytes:
     return struct.pack(">BBH", 0xFF, marker, len(body) + 2) + body
 
 
+def _ceil(a: int, b: int) -> int:
+    return -(-a // b)
+
+
 def _put_number(bits: _Bits, value: int, size: int) -> None:
     if size:
         bits.put(value if value > 0 else value + (1 << size) - 1, size)
@@ -172,10 +176,10 @@ def sampled_jpeg(
         out += _segment(0xDA, head)
         if len(components) == 1:  # such a scan counts in blocks of the component alone
             h, v = factors[components[0]]
-            across, down = -(-(-(-width * h // h_max)) // 8), -(-(-(-height * v // v_max)) // 8)
+            across, down = _ceil(_ceil(width * h, h_max), 8), _ceil(_ceil(height * v, v_max), 8)
             blocks = [components[0]]
         else:
-            across, down = -(-width // (8 * h_max)), -(-height // (8 * v_max))
+            across, down = _ceil(width, 8 * h_max), _ceil(height, 8 * v_max)
             blocks = [c for c in components for _ in range(factors[c][0] * factors[c][1])]
         bits, predictions = _Bits(), [0] * len(factors)
         for mcu in range(across * down):
@@ -270,7 +274,9 @@ def of_kind(kind: str, width: int, height: int, seed: int = 0) -> bytes:
 
 def with_exif_orientation(data: bytes, orientation: int, big_endian: bool = False) -> bytes:
     order = ">" if big_endian else "<"
-    tiff = (b"MM\x00\x2a" if big_endian else b"II\x2a\x00") + struct.pack(order + "IHHHIHHI", 8, 1, 0x0112, 3, 1, orientation, 0, 0)
+    tiff = (b"MM\x00\x2a" if big_endian else b"II\x2a\x00") + struct.pack(
+        order + "IHHHIHHI", 8, 1, 0x0112, 3, 1, orientation, 0, 0
+    )
     return data[:2] + _segment(0xE1, b"Exif\0\0" + tiff) + data[2:]
 
 

@@ -34,8 +34,7 @@ def outcome(data: bytes) -> str:
         try:
             call()
             words.append("ok")
-        except _native.ImageError as error:
-            assert str(error)
+        except _native.ImageError:
             words.append("error")
     return " ".join(words)
 
@@ -140,7 +139,9 @@ def test_pixels_do_not_depend_on_the_image_before() -> None:
 def test_a_thousand_scans_are_refused_in_time() -> None:
     """Each scan of a progressive file costs a pass over all coefficients: a small file could take hours."""
     scan = PROGRESSIVE.index(b"\xff\xda")
-    ends = [at for at in range(scan + 2, len(PROGRESSIVE) - 1) if PROGRESSIVE[at] == 0xFF and PROGRESSIVE[at + 1] >= 0xC0]
+    ends = [
+        at for at in range(scan + 2, len(PROGRESSIVE) - 1) if PROGRESSIVE[at] == 0xFF and PROGRESSIVE[at + 1] >= 0xC0
+    ]
     first = PROGRESSIVE[scan : ends[0]]
     # Repeating the first scan is only a warning to libjpeg, so that nothing else would stop it.
     bomb = PROGRESSIVE[:scan] + first * 1000 + PROGRESSIVE[ends[0] :]

@@ -1,7 +1,8 @@
-"""Columns and batches: every length is checked, a bad row costs nothing but itself, and nothing leads outside memory."""
+"""Columns and batches: every length is checked, a bad row costs only itself, and nothing leads outside memory."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 import jpeg_cases as cases
@@ -158,7 +159,7 @@ def test_a_sample_of_another_size_than_the_batch_is_a_fault() -> None:
     ],
 )
 def test_chunks_that_are_too_short_are_refused(chunk: tuple[object, ...]) -> None:
-    with pytest.raises(ValueError, match="chunk|rows"):
+    with pytest.raises(ValueError, match=r"chunk|rows"):
         _native.Column([0, 3]).set_shard(0, [chunk])  # type: ignore[list-item]
 
 
@@ -261,8 +262,6 @@ def test_a_column_keeps_the_memory_that_it_reads() -> None:
     data = np.frombuffer(JPEGS[0], np.uint8).copy()
     col = _native.Column([0, 1])
     col.set_shard(0, [(1, data, np.array([0, len(data)], np.int32), False, 0, None)])
-    import sys
-
     held = sys.getrefcount(data)
     out = batch(1)
     assert col.decode(program(), rows(0), 0, 0, [out]) == []

@@ -194,6 +194,38 @@ void fuzz_pixels(Choices& c, const Block& body) {
   run_twice(program, {1, 2, 3}, [&](Sample& s) { s.open_pixels({pixels.data.get(), w, h, stride, pixels.end()}); });
 }
 
+// A region must equal the same part of the whole, also of a file that libjpeg only warns of.
+void fuzz_region(Choices& c, const Block& body) {
+  static JpegReader reader;
+  static Buffer stored, oriented;
+  std::vector<std::uint8_t> whole;
+  Rect region;
+  const bool orient = c.flag();
+  int width = 0, height = 0;
+  try {
+    const JpegHeader header = reader.open(body.data.get(), body.size, orient, kLimit);
+    width = header.width();
+    height = header.height();
+    region.x = c.word() % width;
+    region.y = c.word() % height;
+    region.w = 1 + c.word() % (width - region.x);
+    region.h = 1 + c.word() % (height - region.y);
+    const Pixels p = reader.decode({0, 0, width, height}, stored, oriented);
+    whole.resize(static_cast<std::size_t>(width) * height * kChannels);
+    for (int y = 0; y < height; ++y)
+      std::memcpy(whole.data() + std::ptrdiff_t{width} * kChannels * y, p.row(y), static_cast<std::size_t>(width) * kChannels);
+  } catch (const Fault&) {
+    return;  // the damage may lie outside the region
+  }
+  reader.open(body.data.get(), body.size, orient, kLimit);
+  // A fault here is a finding: the whole could be decoded.
+  const Pixels p = reader.decode(region, stored, oriented);
+  for (int y = 0; y < region.h; ++y)
+    require(std::memcmp(p.row(y), whole.data() + (std::ptrdiff_t{width} * (region.y + y) + region.x) * kChannels,
+                        static_cast<std::size_t>(region.w) * kChannels) == 0,
+            "a region differs from the same part of the whole");
+}
+
 void fuzz_probe(Choices& c, const Block& body) {
   JpegReader& reader = scratch().reader;
   try {
@@ -346,8 +378,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       fuzz_transcode(choices, body);
       break;
     case 6:
-    case 7:
       fuzz_pixels(choices, body);
+      break;
+    case 7:
+    case 8:
+      fuzz_region(choices, body);
       break;
     default:
       fuzz_jpeg(choices, body);

@@ -41,7 +41,7 @@ def _antialias(value: Any, op: str) -> None:
 
 def _pair(size: Any, op: str) -> tuple[int, int]:
     """(height, width) from an int (a square) or a sequence of one or two."""
-    values = [size, size] if isinstance(size, int) else list(size)
+    values = list(size) if isinstance(size, Sequence) else [size, size]
     if len(values) == 1:
         values *= 2
     if len(values) != 2 or not all(isinstance(n, int) and 1 <= n <= 65535 for n in values):
@@ -94,11 +94,17 @@ class RandomCrop:
         object.__setattr__(self, "size", _pair(self.size, "RandomCrop"))
         if self.padding_mode != "constant":
             raise ConfigError(f"RandomCrop(padding_mode={self.padding_mode!r}): only 'constant' is supported.")
-        pad = [0] if self.padding is None else [self.padding] if isinstance(self.padding, int) else list(self.padding)
+        pad = (
+            [0]
+            if self.padding is None
+            else list(self.padding)
+            if isinstance(self.padding, Sequence)
+            else [self.padding]
+        )
         if len(pad) not in (1, 2, 4) or not all(isinstance(n, int) and 0 <= n <= 65535 for n in pad):
             raise ConfigError(f"RandomCrop(padding={self.padding!r}): an int, (x, y) or (left, top, right, bottom).")
         object.__setattr__(self, "padding", tuple(pad * (4 // len(pad))))
-        fill = (self.fill,) * 3 if isinstance(self.fill, int) else tuple(self.fill)
+        fill = tuple(self.fill) if isinstance(self.fill, Sequence) else (self.fill,) * 3
         if len(fill) != 3 or not all(isinstance(n, int) and 0 <= n <= 255 for n in fill):
             raise ConfigError(f"RandomCrop(fill={self.fill!r}): an int or three, each 0 to 255.")
         object.__setattr__(self, "fill", fill)
@@ -124,8 +130,8 @@ class Resize:
     antialias: bool | None = True
 
     def __post_init__(self) -> None:
-        one = isinstance(self.size, int) or len(self.size) == 1
         height, width = _pair(self.size, "Resize")
+        one = isinstance(self.size, int) or len(self.size) == 1
         object.__setattr__(self, "size", height if one else (height, width))
         object.__setattr__(self, "interpolation", _interpolation(self.interpolation))
         _antialias(self.antialias, "Resize")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import torch
 from torch.utils.data import DataLoader as TorchDataLoader
-from torch.utils.data import Dataset, Sampler, default_collate
+from torch.utils.data import Dataset, Sampler, Subset, default_collate
 
 from ..errors import ConfigError
 from .batch import Skipped, why_not_stackable
@@ -19,17 +20,29 @@ from .shuffle import EpochShuffle
 T_co = TypeVar("T_co", covariant=True)
 
 ON_ERROR = ("raise", "skip", "substitute")
+SKIPPED_KEPT = 10_000  # a month with bad rows must not fill the memory
+
+
+def as_shards(dataset: Any) -> ShardDataset | None:
+    """The ShardDataset that a dataset is or, as a `torch.utils.data.Subset` (`random_split`), selects from."""
+    if isinstance(dataset, ShardDataset):
+        return dataset
+    if type(dataset) is not Subset:
+        return None
+    shards = as_shards(dataset.dataset)
+    return None if shards is None else shards.subset(dataset.indices)
 
 
 class DataLoader(TorchDataLoader[T_co]):
     """torch.utils.data.DataLoader, faster over a ShardDataset.
 
-    Takes torch's arguments with torch's meaning. Over a `ShardDataset` whose work is native (zcd's image operations,
-    fixed-size columns, default collation) batches are decoded by `num_workers` threads of this process straight into
-    recycled memory; a batch stays what it is for as long as any of its tensors is held. There, `num_workers=0` decodes
-    in the caller's thread, `prefetch_factor` (2) gives twice as many batches in flight, and `persistent_workers`,
-    `multiprocessing_context` and `in_order` change nothing. Over any other dataset, or with a `collate_fn`,
-    `batch_size=None`, `worker_init_fn` or `timeout`, the class does exactly what torch's does.
+    Takes torch's arguments with torch's meaning. Over a `ShardDataset`, or a torch Subset of one, whose work is native
+    (zcd's image operations, fixed-size columns, default collation) batches are decoded by `num_workers` threads of this
+    process straight into recycled memory; a batch stays what it is for as long as any of its tensors is held. There,
+    `num_workers=0` decodes in the caller's thread, `prefetch_factor` (2) gives twice as many batches in flight,
+    `persistent_workers`, `multiprocessing_context` and `in_order` change nothing, and `worker_init_fn` is not called (a
+    warning says so). Over any other dataset, or with a `collate_fn` or `batch_size=None`, the class does exactly what
+    torch's does.
 
     Args:
         seed: Keys the shuffling and the random image operations by (seed, epoch, sample): the same batches on every
@@ -40,7 +53,8 @@ class DataLoader(TorchDataLoader[T_co]):
 
     Attributes:
         epoch: The epoch that the next `iter()` serves. Counts by itself; `set_epoch` sets it.
-        skipped: Bad samples that 'skip' and 'substitute' met so far.
+        skipped: The latest bad samples that 'skip' and 'substitute' met, at most 10,000.
+        skipped_count: How many they met in all.
     """
 
     def __init__(
@@ -71,14 +85,16 @@ class DataLoader(TorchDataLoader[T_co]):
         self.seed = seed
         self.on_error = on_error
         self.epoch = 0
-        self.skipped: list[Skipped] = []
+        self.skipped: deque[Skipped] = deque(maxlen=SKIPPED_KEPT)
+        self.skipped_count = 0
+        shards = as_shards(dataset)
         if seed is not None:
-            if not isinstance(dataset, ShardDataset):
+            if shards is None:
                 raise ConfigError(
                     f"seed= needs a ShardDataset, not {type(dataset).__name__}: give torch's generator= instead."
                 )
             if shuffle and sampler is None and batch_sampler is None:
-                sampler, shuffle = EpochShuffle(len(dataset), seed), None
+                sampler, shuffle = EpochShuffle(len(shards), seed), None
         super().__init__(
             dataset,
             batch_size,
@@ -98,9 +114,9 @@ class DataLoader(TorchDataLoader[T_co]):
             pin_memory_device=pin_memory_device,
             in_order=in_order,
         )
-        if isinstance(dataset, ShardDataset):
-            reason = why_not_stackable(dataset)
-            callables = any(callable(transform) for transform in dataset.transforms.values())
+        if shards is not None:
+            reason = why_not_stackable(shards)
+            callables = any(callable(transform) for transform in shards.transforms.values())
             if reason is not None and not callables and self.collate_fn is default_collate and batch_size is not None:
                 raise ConfigError(reason)
             self._refuse_deaf_workers()
@@ -116,13 +132,19 @@ class DataLoader(TorchDataLoader[T_co]):
 
     def shards(self) -> ShardDataset:
         """The dataset, where `uses_threads`."""
-        assert isinstance(self.dataset, ShardDataset)
-        return self.dataset
+        shards = as_shards(self.dataset)
+        assert shards is not None
+        return shards
 
     def largest_batch(self) -> int | None:
         """Samples in the largest batch as far as is known before it comes, None where only the batch sampler knows."""
         size = self.batch_size if self.batch_size is not None else getattr(self.batch_sampler, "batch_size", None)
         return size if isinstance(size, int) else None
+
+    def note_skipped(self, samples: list[Skipped]) -> None:
+        """Counts and lists bad samples that a batch went without."""
+        self.skipped.extend(samples)
+        self.skipped_count += len(samples)
 
     def begin_epoch(self) -> int:
         """The epoch that begins now; counts on."""
@@ -132,12 +154,10 @@ class DataLoader(TorchDataLoader[T_co]):
     def uses_threads(self) -> bool:
         """Whether batches come from the thread engine."""
         return (
-            isinstance(self.dataset, ShardDataset)
-            and self.batch_sampler is not None
+            self.batch_sampler is not None
             and self.collate_fn is default_collate
-            and self.worker_init_fn is None
-            and not self.timeout
-            and why_not_stackable(self.dataset) is None
+            and (shards := as_shards(self.dataset)) is not None
+            and why_not_stackable(shards) is None
         )
 
     def _get_iterator(self) -> Any:
@@ -153,8 +173,8 @@ class DataLoader(TorchDataLoader[T_co]):
         epoch = self.begin_epoch()
         if isinstance(self.sampler, EpochShuffle):
             self.sampler.set_epoch(epoch)
-        dataset = self.shards()
-        keyed = copy.copy(dataset)
+        dataset = self.dataset
+        keyed = copy.copy(self.shards())
         keyed.seed = seed
         keyed.set_epoch(epoch)
         # Past torch's guard against a new dataset, and only while the iterator takes it over: the user's own dataset

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import warnings
 import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -38,8 +39,20 @@ class ThreadIterator(_BaseDataLoaderIter):
         self._start(loader)
 
     def _start(self, loader: DataLoader[Any]) -> None:
+        # torch's own checks, at the same place.
+        assert loader.num_workers or not self._timeout
+        assert loader.prefetch_factor is None or loader.prefetch_factor > 0
+        if loader.worker_init_fn is not None and loader.num_workers:
+            warnings.warn(
+                "worker_init_fn is not called: over a ShardDataset batches are made by threads, which run no Python "
+                "per sample and need no seeding.",
+                stacklevel=4,
+            )
         depth = 2 * (loader.prefetch_factor or 2)
-        self._plan = BatchPlan(loader.shards(), loader.largest_batch() or 1, depth + 2, loader.on_error)
+        dataset = loader.shards()
+        # Room for what is likely: people write batch_size=10**9 for "everything", and slots grow when it isn't enough.
+        room = max(1, min(loader.largest_batch() or 1, len(dataset)))
+        self._plan = BatchPlan(dataset, room, depth + 2, loader.on_error)
         epoch = loader.begin_epoch()
         if loader.seed is None:
             # Persistent: torch draws the base seed once in an iterator's life, the rounds tell its epochs apart.
@@ -49,7 +62,7 @@ class ThreadIterator(_BaseDataLoaderIter):
         self._rounds += 1
         # Samplers are generators, begun at the first draw, by when another iterator may have moved the epoch on.
         self._shuffle = (loader.sampler, epoch) if isinstance(loader.sampler, EpochShuffle) else None
-        self._skipped = loader.skipped
+        self._note_skipped = loader.note_skipped
         self._exhausted = False
         self._sampler_error: Exception | None = None
         self._pid = os.getpid()
@@ -109,9 +122,9 @@ class ThreadIterator(_BaseDataLoaderIter):
                     raise self._sampler_error or StopIteration
                 finally:  # no cycle from the error over this frame back to it: it would keep the iterator alive
                     self._sampler_error = None
-            batch, skipped = self._engine.take()
+            batch, skipped = self._engine.take(self._timeout or None)
             self._fill()
-            self._skipped.extend(skipped)
+            self._note_skipped(skipped)
             if skipped and _is_empty(batch):
                 continue
             if self._pin_memory:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 from .. import _native
@@ -52,8 +52,14 @@ class ThreadEngine:
         else:
             self._queue.append(self._makers.submit(self._plan.make, indices, key, True, self._cancel, self._helpers))
 
-    def take(self) -> Made:
-        """Waits for the oldest batch. Its error, if it has one, is raised here; the next call goes on after it."""
+    def take(self, timeout: float | None = None) -> Made:
+        """Waits for the oldest batch. Its error, if it has one, is raised here; the next call goes on after it.
+
+        Raises:
+            RuntimeError: the batch is not there after `timeout` seconds; it can still be taken later.
+        """
+        if isinstance(self._queue[0], Future) and not wait([self._queue[0]], timeout).done:
+            raise RuntimeError(f"DataLoader timed out after {timeout} seconds")
         first = self._queue.popleft()
         if isinstance(first, Future):
             try:
