@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
@@ -12,7 +11,7 @@ from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import Dataset, Sampler, Subset, default_collate
 
 from ..errors import ConfigError
-from .batch import Skipped, why_not_stackable
+from .batch import SkippedSamples, why_not_stackable
 from .dataset import ShardDataset
 from .iterator import ThreadIterator
 from .shuffle import EpochShuffle
@@ -20,7 +19,6 @@ from .shuffle import EpochShuffle
 T_co = TypeVar("T_co", covariant=True)
 
 ON_ERROR = ("raise", "skip", "substitute")
-SKIPPED_KEPT = 10_000  # a month with bad rows must not fill the memory
 
 
 def as_shards(dataset: Any) -> ShardDataset | None:
@@ -53,8 +51,7 @@ class DataLoader(TorchDataLoader[T_co]):
 
     Attributes:
         epoch: The epoch that the next `iter()` serves. Counts by itself; `set_epoch` sets it.
-        skipped: The latest bad samples that 'skip' and 'substitute' met, at most 10,000.
-        skipped_count: How many they met in all.
+        skipped: The bad samples that 'skip' and 'substitute' met: iterate for the latest 10,000, `total` counts all.
     """
 
     def __init__(
@@ -85,8 +82,7 @@ class DataLoader(TorchDataLoader[T_co]):
         self.seed = seed
         self.on_error = on_error
         self.epoch = 0
-        self.skipped: deque[Skipped] = deque(maxlen=SKIPPED_KEPT)
-        self.skipped_count = 0
+        self.skipped = SkippedSamples()
         shards = as_shards(dataset)
         if seed is not None:
             if shards is None:
@@ -140,11 +136,6 @@ class DataLoader(TorchDataLoader[T_co]):
         """Samples in the largest batch as far as is known before it comes, None where only the batch sampler knows."""
         size = self.batch_size if self.batch_size is not None else getattr(self.batch_sampler, "batch_size", None)
         return size if isinstance(size, int) else None
-
-    def note_skipped(self, samples: list[Skipped]) -> None:
-        """Counts and lists bad samples that a batch went without."""
-        self.skipped.extend(samples)
-        self.skipped_count += len(samples)
 
     def begin_epoch(self) -> int:
         """The epoch that begins now; counts on."""

@@ -62,7 +62,7 @@ class ThreadIterator(_BaseDataLoaderIter):
         self._rounds += 1
         # Samplers are generators, begun at the first draw, by when another iterator may have moved the epoch on.
         self._shuffle = (loader.sampler, epoch) if isinstance(loader.sampler, EpochShuffle) else None
-        self._note_skipped = loader.note_skipped
+        self._skipped = loader.skipped
         self._exhausted = False
         self._sampler_error: Exception | None = None
         self._pid = os.getpid()
@@ -124,7 +124,7 @@ class ThreadIterator(_BaseDataLoaderIter):
                     self._sampler_error = None
             batch, skipped = self._engine.take(self._timeout or None)
             self._fill()
-            self._note_skipped(skipped)
+            self._skipped.add(skipped)
             if skipped and _is_empty(batch):
                 continue
             if self._pin_memory:
