@@ -204,3 +204,14 @@ def test_skipped_batches_are_torch_tensors_of_their_own_size(damaged: Damage) ->
     assert isinstance(batch["image"], torch.Tensor)
     assert batch["image"].shape == (4, 3, 16, 16)
     assert batch["image"].is_contiguous()
+
+
+def test_the_list_of_skipped_samples_is_bounded_and_the_count_is_not() -> None:
+    from zerocopy_data.loader.batch import Skipped, SkippedSamples
+
+    skipped = SkippedSamples()
+    for row in range(SkippedSamples.KEPT + 5):
+        skipped.add([Skipped(row, zcd.ZcdError("bad"))])
+    assert skipped.total == SkippedSamples.KEPT + 5
+    assert len(skipped) == SkippedSamples.KEPT
+    assert next(iter(skipped)).row == 5

@@ -27,13 +27,14 @@ const char* simd_name() { return kernels::table().name; }
 
 Rect Resizer::prepare(const Resize& job) {
   if (job == job_) return part_;
-  job_ = job;
+  job_ = {};  // should memory run out below, the next call must not take half-made weights for finished ones
   const Rect& win = job.window;
   if (job.filter == Filter::nearest) {
     nearest_indices(job.in_w, job.out_w, win.x, win.w, nearest_x_);
     nearest_indices(job.in_h, job.out_h, win.y, win.h, nearest_y_);
     part_ = {nearest_x_.front(), nearest_y_.front(), nearest_x_.back() + 1 - nearest_x_.front(),
              nearest_y_.back() + 1 - nearest_y_.front()};
+    job_ = job;
     return part_;
   }
   across_.prepare(job.in_w, job.out_w, win.x, win.w, job.filter);
@@ -44,6 +45,7 @@ Rect Resizer::prepare(const Resize& job) {
   const int y0 = down_.identity() ? win.y : down_.first_input();
   const int y1 = down_.identity() ? win.y + win.h : down_.last_input();
   part_ = {x0, y0, x1 - x0, y1 - y0};
+  job_ = job;
   return part_;
 }
 
