@@ -188,13 +188,20 @@ def test_a_child_forked_while_the_pool_is_at_work_is_sound() -> None:
     settle(0)
 
 
-def test_signals_go_to_the_main_thread_not_to_the_pool() -> None:
-    threads = _native.Threads(2)
+def masks_of_the_pool() -> list[int]:
     masks = []
     for task in Path("/proc/self/task").iterdir():
         if (task / "comm").read_text().strip() == "zcd-decode":
             [line] = [n for n in (task / "status").read_text().splitlines() if n.startswith("SigBlk")]
             masks.append(int(line.split()[1], 16))
+    return masks
+
+
+def test_signals_go_to_the_main_thread_not_to_the_pool() -> None:
+    threads = _native.Threads(2)
+    deadline = time.monotonic() + 10
+    while len(masks := masks_of_the_pool()) < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)  # a thread takes its name when it first runs
     threads.release()
     assert len(masks) == 2
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD, signal.SIGUSR1):
