@@ -6,7 +6,7 @@
 #include <memory>
 #include <stdexcept>
 
-#include "bindings/buffers.h"
+#include "bindings/arguments.h"
 #include "core/crc32c.h"
 #include "core/program.h"
 #include "core/transcode.h"
@@ -63,13 +63,6 @@ NewImage decode(nb::handle data, bool orient, std::int64_t pixel_limit) {
     scratch.trim();
   }
   return own(std::move(out), w, h);
-}
-
-Filter filter_named(const std::string& name) {
-  if (name == "nearest") return Filter::nearest;
-  if (name == "bilinear") return Filter::bilinear;
-  if (name == "bicubic") return Filter::bicubic;
-  throw std::invalid_argument("interpolation is 'nearest', 'bilinear' or 'bicubic', not '" + name + "'");
 }
 
 NewImage resize(const Image& image, int width, int height, const std::string& interpolation) {

@@ -13,7 +13,7 @@
 #include <optional>
 #include <stdexcept>
 
-#include "bindings/buffers.h"
+#include "bindings/arguments.h"
 #include "core/batch.h"
 #include "core/program.h"
 
@@ -29,13 +29,6 @@ Dtype dtype_named(const std::string& name) {
   if (name == "float16") return Dtype::float16;
   if (name == "float32") return Dtype::float32;
   throw std::invalid_argument("dtype is 'uint8', 'float16' or 'float32', not '" + name + "'");
-}
-
-Filter filter_of(const std::string& name) {
-  if (name == "nearest") return Filter::nearest;
-  if (name == "bilinear") return Filter::bilinear;
-  if (name == "bicubic") return Filter::bicubic;
-  throw std::invalid_argument("interpolation is 'nearest', 'bilinear' or 'bicubic', not '" + name + "'");
 }
 
 int side(int n) {
@@ -317,7 +310,7 @@ void bind_loading(nb::module_& m) {
                     op.width = side(width);
                     std::tie(op.scale_low, op.scale_high) = scale;
                     std::tie(op.ratio_low, op.ratio_high) = ratio;
-                    op.filter = filter_of(interpolation);
+                    op.filter = filter_named(interpolation);
                     return op;
                   },
                   nb::arg("height"), nb::arg("width"), nb::arg("scale"), nb::arg("ratio"), nb::arg("interpolation"))
@@ -351,7 +344,7 @@ void bind_loading(nb::module_& m) {
                     op.height = side(height);
                     op.width = width ? side(*width) : 0;
                     op.max_size = max_size;
-                    op.filter = filter_of(interpolation);
+                    op.filter = filter_named(interpolation);
                     return op;
                   },
                   nb::arg("height"), nb::arg("width").none(), nb::arg("max_size"), nb::arg("interpolation"))

@@ -1,6 +1,6 @@
 #include <nanobind/nanobind.h>
 
-#include "bindings/buffers.h"
+#include "bindings/arguments.h"
 #include "core/fault.h"
 
 namespace nb = nanobind;

@@ -3,6 +3,10 @@
 #include <nanobind/nanobind.h>
 
 #include <cstdint>
+#include <stdexcept>
+#include <string>
+
+#include "core/resize.h"
 
 namespace zcd::py {
 
@@ -24,6 +28,13 @@ class BufferView {
  private:
   Py_buffer view_{};
 };
+
+inline Filter filter_named(const std::string& name) {
+  if (name == "nearest") return Filter::nearest;
+  if (name == "bilinear") return Filter::bilinear;
+  if (name == "bicubic") return Filter::bicubic;
+  throw std::invalid_argument("interpolation is 'nearest', 'bilinear' or 'bicubic', not '" + name + "'");
+}
 
 void bind_images(nb::module_& m);
 void bind_loading(nb::module_& m);
