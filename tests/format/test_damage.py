@@ -14,15 +14,17 @@ import pytest
 import xxhash
 from format_samples import EVERY_FIELD, jpeg, sample
 
+import zerocopy_data as zcd
 from zerocopy_data import _native
-from zerocopy_data.errors import ShardDamagedError
-from zerocopy_data.format.columns import arrow_schema, image_array
+from zerocopy_data.errors import BadSampleError, ShardDamagedError
+from zerocopy_data.format.columns import arrow_schema, image_array, text_arrays
 from zerocopy_data.format.fields import Image, Scalar, Text
 from zerocopy_data.format.manifest import Manifest, ShardEntry, read_manifest, write_manifest
 from zerocopy_data.format.reader import DatasetReader
 from zerocopy_data.format.shard_writer import ShardWriter
 from zerocopy_data.format.verify import verify_dataset
 from zerocopy_data.format.writer import DatasetWriter
+from zerocopy_data.loader.samples import plain_value
 
 
 def flip(path: Path, position: int, bit: int = 0) -> None:
@@ -79,6 +81,50 @@ def test_a_flipped_bit_in_an_image_names_row_and_key(make_dataset: Callable[...,
     assert any("hash" in problem.reason for problem in problems)
 
 
+def value_place(folder: Path, name: str, row: int) -> int:
+    """Where in the first shard's file a value lies."""
+    shard = DatasetReader(folder).shard(0)
+    group, local = shard.locate(row)
+    data = np.frombuffer(shard.chunks(name)[group].slice(local), np.uint8)
+    return int(data.ctypes.data) - shard._address
+
+
+@pytest.mark.parametrize("name", EVERY_FIELD)
+def test_a_flipped_bit_in_any_field_names_row_and_key(make_dataset: Callable[..., Path], name: str) -> None:
+    folder = make_dataset(5)
+    row = 3
+    flip(folder / "shard-00000.arrow", value_place(folder, name, row))
+    reader = DatasetReader(folder)
+    rows = [problem for problem in verify_dataset(reader) if problem.row is not None]
+    assert [problem.row for problem in rows] == [row]
+    assert f"field {name!r}: checksum mismatch" in rows[0].reason
+    assert name == "key" or rows[0].key == "é3"
+    assert "checksum" in str(reader.checksum_problem(name, row))
+    assert reader.checksum_problem(name, row - 1) is None
+
+
+def test_a_flipped_bit_in_the_shape_of_a_ragged_tensor_is_found(make_dataset: Callable[..., Path]) -> None:
+    folder = make_dataset(5)
+    flip(folder / "shard-00000.arrow", value_place(folder, "ragged.shape", 3))
+    rows = [problem for problem in verify_dataset(DatasetReader(folder)) if problem.row is not None]
+    assert [problem.row for problem in rows] == [3]
+
+
+def test_a_flipped_bit_in_a_label_is_a_bad_sample(tmp_path: Path) -> None:
+    folder = tmp_path / "d"
+    with DatasetWriter(folder, {"label": Scalar(), "key": Text()}) as writer:
+        writer.write_columns({"label": np.arange(5), "key": [f"k{row}" for row in range(5)]})
+    flip(folder / "shard-00000.arrow", value_place(folder, "label", 3), 6)
+    with pytest.raises(BadSampleError, match="checksum mismatch") as caught:
+        plain_value(DatasetReader(folder), "label", 3, verify=True)
+    assert (caught.value.row, caught.value.key) == (3, "k3")
+    assert plain_value(DatasetReader(folder), "label", 2, verify=True) == 2
+    dataset = zcd.open(folder)
+    assert dataset[2] == {"label": 2, "key": "k2"}
+    with pytest.raises(BadSampleError, match="row 3"):
+        dataset[3]
+
+
 def test_quick_finds_the_shard_by_its_hash(make_dataset: Callable[..., Path]) -> None:
     folder = make_dataset(5)
     flip(folder / "shard-00000.arrow", place_of(folder, sample(3)["image"]) + 300)
@@ -94,7 +140,7 @@ def test_an_image_that_never_decoded_is_found_behind_a_right_checksum(tmp_path: 
     offsets = np.cumsum([0, *map(len, images)]).astype(np.int32)
     numbers = [pa.array([20, 20], pa.int32()), pa.array([10, 10], pa.int32())]
     checksums = pa.array([_native.crc32c(image) for image in images], pa.uint32())
-    columns = [image_array(b"".join(images), offsets), *numbers, checksums, pa.array(["good", "broken"])]
+    columns = [image_array(b"".join(images), offsets), *numbers, checksums, *text_arrays(["good", "broken"])]
     (tmp_path / "d").mkdir()
     with ShardWriter(tmp_path / "d", "shard-00000.arrow", arrow_schema(fields)) as writer:
         writer.write(pa.RecordBatch.from_arrays(columns, schema=arrow_schema(fields)))
@@ -206,7 +252,7 @@ def test_a_shard_with_nulls_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "d" / "shard-00000.arrow"
     schema = pa.ipc.open_file(path).schema
     with pa.ipc.new_file(path, schema) as file:
-        file.write_batch(pa.record_batch([pa.array([None], pa.int64())], schema=schema))
+        file.write_batch(pa.record_batch([pa.array([None], pa.int64()), pa.array([0], pa.uint32())], schema=schema))
     entry = ShardEntry(path.name, 1, path.stat().st_size, "0" * 32)
     write_manifest(tmp_path / "d", Manifest({"label": Scalar()}, (entry,)))
     with pytest.raises(ShardDamagedError, match="empty values"):

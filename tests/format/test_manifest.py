@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,49 @@ def test_unknown_keys_from_a_later_library_do_no_harm(make_dataset: Callable[...
         lambda v: v["shards"].append(v["shards"][0]),
         lambda v: v["shards"].append(7),
         lambda v: v.update(skipped={}),
+        lambda v: v.update(skipped=[{}]),
+        lambda v: v.update(skipped=[{"file": 1, "reason": "x"}]),
+        lambda v: v.update(shards={}),
+        lambda v: v.update(shards=7),
+        lambda v: v.update(fields=[]),
+        lambda v: v.update(fields={}),
+        lambda v: v.update(rows=10**30),
+        lambda v: v.update(rows=-1),
+        lambda v: v.update(rows=3.0),
+        lambda v: v.update(format_version=10**3000),
+        lambda v: v.update(format_version=-1),
+        lambda v: v["shards"][0].update(rows=10**30),
+        lambda v: v["shards"][0].update(bytes=-1),
+        lambda v: v["shards"][0].update(bytes=10**3000),
+        lambda v: v["shards"][0].update(bytes=True),
+        lambda v: v["shards"][0].update(file=[]),
+        lambda v: v["shards"][0].update(xxh3_128=0),
+        lambda v: v.update(rows=2**63, shards=[{**v["shards"][0], "file": f"{i}.arrow", "rows": 2**62} for i in "ab"]),
+        lambda v: v["fields"].update(image=None),
+        lambda v: v["fields"]["image"].update(kind=[]),
+        lambda v: v["fields"]["image"].update(kind={}),
+        lambda v: v["fields"]["image"].update(encoding=[]),
+        lambda v: v["fields"]["image"].update(self=1),
+        lambda v: v["fields"]["pixels"].update(shape=[math.inf, 1, 3]),
+        lambda v: v["fields"]["pixels"].update(shape=[math.nan, 1, 3]),
+        lambda v: v["fields"]["pixels"].update(shape=[1e9, 1e9, 3]),
+        lambda v: v["fields"]["pixels"].update(shape=[10**9, 10**9, 3]),
+        lambda v: v["fields"]["pixels"].update(shape=[2**31, 1, 3]),
+        lambda v: v["fields"]["pixels"].update(shape=[65_535, 65_535, 3]),
+        lambda v: v["fields"]["pixels"].update(shape=[None, 1, 3]),
+        lambda v: v["fields"]["pixels"].update(shape=5),
+        lambda v: v["fields"]["pixels"].update(shape="443"),
+        lambda v: v["fields"]["vector"].update(shape=[math.inf]),
+        lambda v: v["fields"]["vector"].update(shape=[2**29]),
+        lambda v: v["fields"]["vector"].update(shape=[10**9, 10**9, 10**3000]),
+        lambda v: v["fields"]["vector"].update(shape=[1] * 100),
+        lambda v: v["fields"]["vector"].update(shape=["1"]),
+        lambda v: v["fields"]["vector"].update(dtype=["float32"]),
+        lambda v: v["fields"]["ragged"].update(shape=[None, -1]),
+        lambda v: v["fields"]["ragged"].update(shape=[None, 2**40]),
+        lambda v: v["fields"]["label"].update(classes=5),
+        lambda v: v["fields"]["blob"].update(media_type=[]),
+        lambda v: v["fields"].update({"\ud800": {"kind": "text"}}),
     ],
 )
 def test_a_manifest_that_makes_no_sense_is_refused(
@@ -73,12 +117,20 @@ def test_a_manifest_that_makes_no_sense_is_refused(
         read_manifest(folder)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", "\x00\xff"])
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "\x00\xff", "[" * 100_000, '{"a":' * 100_000, "9" * 5000])
 def test_a_file_that_is_no_manifest_is_refused(make_dataset: Callable[..., Path], text: str) -> None:
     folder = make_dataset(3)
     (folder / "dataset.json").write_bytes(text.encode("latin-1"))
     with pytest.raises(ManifestError):
         DatasetReader(folder)
+
+
+def test_a_manifest_that_cannot_be_read_is_an_error_of_ours(make_dataset: Callable[..., Path]) -> None:
+    folder = make_dataset(3)
+    (folder / "dataset.json").unlink()
+    (folder / "dataset.json").mkdir()
+    with pytest.raises(ManifestError, match="cannot be read"):
+        read_manifest(folder)
 
 
 def test_shards_without_a_manifest_are_an_unfinished_pack(make_dataset: Callable[..., Path]) -> None:

@@ -95,11 +95,12 @@ def test_a_batch_of_only_bad_samples_is_left_out(damaged: Damage, workers: int, 
     assert len(loader.skipped) == 2 * len(bad)
 
 
-def test_all_samples_bad_ends_at_once(damaged: Damage) -> None:
+def test_all_samples_bad_is_an_error_and_ends(damaged: Damage) -> None:
     ds = damaged(*range(6)).subset(range(6))
     for dataset in (ds, ds.as_tuple("key", "image"), ds.as_tuple("image")):
         for workers in (0, 2):
-            assert list(load(dataset, workers, "skip", 2)) == []
+            with pytest.raises(zcd.ZcdError, match="all 6 samples"):
+                list(load(dataset, workers, "skip", 2))
 
 
 @WORKERS

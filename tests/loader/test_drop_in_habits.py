@@ -5,8 +5,10 @@ from __future__ import annotations
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch.utils.data import Subset, random_split
 
 import zerocopy_data as zcd
@@ -99,3 +101,101 @@ def test_torchs_late_checks_stay(numbers: Path) -> None:
         iter(zcd.DataLoader(ds, timeout=1))
     with pytest.raises(AssertionError):
         iter(zcd.DataLoader(ds, num_workers=1, prefetch_factor=0))
+
+
+@pytest.fixture(scope="module")
+def small_photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("photos")
+    (root / "in" / "a").mkdir(parents=True)
+    for number in range(6):
+        Image.new("RGB", (40, 30), (40 * number, 9, 9)).save(root / "in" / "a" / f"{number}.jpg")
+    zcd.pack(root / "in", root / "out.zcd")
+    return root / "out.zcd"
+
+
+@pytest.mark.parametrize("on_error", ["skip", "substitute"])
+def test_an_epoch_of_nothing_but_bad_samples_is_an_error_not_an_empty_loop(small_photos: Path, on_error: str) -> None:
+    ds = zcd.open(small_photos, transform=[zcd.RandomCrop(64)]).as_tuple("image", "label")
+    loader = zcd.DataLoader(ds, batch_size=4, num_workers=1, on_error=on_error)
+    for _ in range(2):
+        with pytest.raises(zcd.ZcdError, match=r"all 6 samples of this epoch were bad.*pad_if_needed"):
+            list(loader)
+
+
+def test_a_transform_that_does_not_fit_is_not_blamed_on_the_dataset(small_photos: Path) -> None:
+    ds = zcd.open(small_photos, transform=[zcd.RandomCrop(64)])
+    for access in (lambda: ds[0], lambda: next(iter(zcd.DataLoader(ds)))):
+        with pytest.raises(zcd.BadSampleError, match="transform doesn't fit") as caught:
+            access()
+        assert "verify" not in str(caught.value)
+
+
+def test_more_threads_than_cores_is_no_matter_for_a_warning(small_photos: Path) -> None:
+    ds = zcd.open(small_photos, transform=[zcd.CenterCrop(16)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(list(zcd.DataLoader(ds, batch_size=3, num_workers=64))) == 2
+
+
+def test_one_operation_by_itself_means_a_list_of_it(small_photos: Path) -> None:
+    assert zcd.open(small_photos, transform=zcd.CenterCrop(16))[0]["image"].shape == (3, 16, 16)
+    views = zcd.open(small_photos, transform=zcd.MultiCrop([zcd.CenterCrop(8)], [zcd.CenterCrop(4)]))[0]["image"]
+    assert [view.shape[-1] for view in views] == [8, 4]
+
+
+def test_one_column_may_be_named_by_a_plain_string(small_photos: Path) -> None:
+    assert list(zcd.open(small_photos, columns="label")[0]) == ["label"]
+
+
+def test_a_failing_callable_is_told_what_it_was_given(small_photos: Path) -> None:
+    def to_tensor(image: object) -> object:
+        raise TypeError("pic should be PIL Image or ndarray")
+
+    with pytest.raises(TypeError) as caught:
+        zcd.open(small_photos, transform=to_tensor)[0]
+    assert "a uint8 tensor [3, 30, 40], not a PIL image" in "".join(caught.value.__notes__)
+
+
+def test_an_array_as_index_is_pointed_to_subset(small_photos: Path) -> None:
+    with pytest.raises(TypeError, match="subset"):
+        zcd.open(small_photos)[np.array([1, 2])]
+
+
+def test_epochs_before_the_first_are_refused(small_photos: Path) -> None:
+    loader = zcd.DataLoader(zcd.open(small_photos, transform=[zcd.CenterCrop(8)]), seed=0)
+    with pytest.raises(zcd.ConfigError, match="epochs count from 0"):
+        loader.set_epoch(-1)
+
+
+def test_quality_without_a_size_to_shrink_to_is_refused(small_photos: Path, tmp_path: Path) -> None:
+    with pytest.raises(zcd.ConfigError, match="max_side"):
+        zcd.pack(small_photos.parent / "in", tmp_path / "x.zcd", quality=50)
+
+
+@pytest.mark.parametrize("seed", [np.int64(5), np.uint32(5), torch.tensor(5)])
+def test_any_integer_is_a_seed(small_photos: Path, seed: object) -> None:
+    ds = zcd.open(small_photos, transform=[zcd.RandomResizedCrop(8)])
+    expected = next(iter(zcd.DataLoader(ds, batch_size=6, shuffle=True, seed=5)))["image"]
+    assert torch.equal(next(iter(zcd.DataLoader(ds, batch_size=6, shuffle=True, seed=seed)))["image"], expected)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("seed", ["a", 1.5])
+def test_a_seed_that_is_no_integer_is_refused(small_photos: Path, seed: object) -> None:
+    with pytest.raises(zcd.ConfigError, match="a seed is an integer"):
+        zcd.DataLoader(zcd.open(small_photos, transform=[zcd.CenterCrop(8)]), seed=seed)  # type: ignore[arg-type]
+    with pytest.raises(zcd.ConfigError, match="a seed is an integer"):
+        zcd.open(small_photos, seed=seed)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("indices", [[2**64 - 1], [2**63]])
+def test_positions_beyond_int64_do_not_wrap(numbers: Path, indices: list[int]) -> None:
+    ds = zcd.open(numbers).as_tuple("label")
+    with pytest.raises(IndexError):
+        list(zcd.DataLoader(ds, batch_sampler=[indices]))
+    with pytest.raises(IndexError):
+        ds.subset(np.array(indices, np.uint64))
+
+
+def test_nested_indices_are_refused(numbers: Path) -> None:
+    with pytest.raises(TypeError, match="flat list"):
+        list(zcd.DataLoader(zcd.open(numbers).as_tuple("label"), batch_sampler=[[[1, 2], [3, 4]]]))

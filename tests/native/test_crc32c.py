@@ -66,3 +66,12 @@ def test_one_flipped_bit_changes_the_sum() -> None:
         data[at] ^= 1 << at % 8
         assert _native.crc32c(data) != before
         data[at] ^= 1 << at % 8
+
+
+def test_rows_have_the_sums_of_their_bytes() -> None:
+    data = np.random.default_rng(3).integers(0, 256, (50, 12), dtype=np.uint8)
+    assert _native.crc32c_rows(data, 12).tolist() == [_native.crc32c(row.tobytes()) for row in data]
+    assert _native.crc32c_rows(b"", 12).tolist() == []
+    for wrong in (0, 7):
+        with pytest.raises(ValueError, match="whole number of rows"):
+            _native.crc32c_rows(data, wrong)

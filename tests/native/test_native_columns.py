@@ -140,7 +140,7 @@ def test_a_sample_of_another_size_than_the_batch_is_a_fault() -> None:
     lying = _native.Program([_native.View([crop], "uint8", "nchw", None, SIDE, SIDE)])
     out = batch(1)
     [(place, kind, message)] = column(JPEGS).decode(lying, rows(0), 0, 0, [out])
-    assert (place, kind) == (0, 2)
+    assert (place, kind) == (0, 5)
     assert "20x20" in message
     assert (out == 77).all()
 
@@ -182,8 +182,8 @@ def test_offsets_that_lead_outside_the_data_are_faults(offsets: list[int]) -> No
         col.set_shard(0, [(2, bytes(10), np.array(offsets, dtype), wide, 0, None)])
         faults = col.decode(program(), rows(0, 1), 0, 0, [batch(2)])
         assert any("outside its data" in message for _, _, message in faults)
-        with pytest.raises(_native.ImageError):
-            col.gather(rows(0, 1), 5, bytearray(10))
+        faults = col.gather(rows(0, 1), 5, bytearray(10))
+        assert any("outside its data" in message or "wrong number" in message for _, _, message in faults)
 
 
 def test_gather_copies_rows_in_the_order_asked_for() -> None:
@@ -197,16 +197,19 @@ def test_gather_copies_rows_in_the_order_asked_for() -> None:
     assert np.array_equal(out, values[wanted])
 
 
-def test_gather_refuses_other_sizes_and_sums() -> None:
+def test_gather_names_values_of_other_sizes_and_sums() -> None:
     values = np.arange(8, dtype=np.uint8)
     col = _native.Column([0, 2])
     good = _native.crc32c(values[:4])
     col.set_shard(0, [(2, values, None, False, 4, np.array([good, good], np.uint32))])
-    col.gather(rows(0), 4, bytearray(4))
-    with pytest.raises(_native.ImageError, match="checksum"):
-        col.gather(rows(1), 4, bytearray(4))
-    with pytest.raises(_native.ImageError, match="wrong number of bytes"):
-        col.gather(rows(0), 3, bytearray(40))
+    out = np.full((3, 4), 77, np.uint8)
+    [(place, kind, message)] = col.gather(rows(0, 1, 0), 4, out)
+    assert (place, kind) == (1, 3)
+    assert "checksum mismatch" in message
+    assert out.tolist() == [[0, 1, 2, 3], [77] * 4, [0, 1, 2, 3]]
+    [(_, kind, message)] = col.gather(rows(0), 3, bytearray(40))
+    assert kind == 2
+    assert "wrong number of bytes" in message
     with pytest.raises(ValueError, match="too small"):
         col.gather(rows(0, 0), 4, bytearray(7))
     with pytest.raises(ValueError, match="too small"):

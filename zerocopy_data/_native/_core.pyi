@@ -12,6 +12,9 @@ class ImageError(ValueError):
 class UnsupportedImage(ImageError):  # noqa: N818
     """The bytes may be a sound image, but not one that libjpeg-turbo takes (PNG, CMYK, …): ask Pillow."""
 
+class ImageMisfit(ImageError):  # noqa: N818
+    """A sound image of a size that the operations can't work on."""
+
 DEFAULT_PIXEL_LIMIT: int
 
 def jpeg_library() -> str:
@@ -22,6 +25,9 @@ def simd() -> str:
 
 def crc32c(data: Buffer, value: int = 0) -> int:
     """CRC-32C (Castagnoli) of `data`, continuing from `value`. Releases the GIL."""
+
+def crc32c_rows(data: Buffer, row_bytes: int) -> npt.NDArray[np.uint32]:
+    """CRC-32C of each of the rows of `row_bytes` bytes that `data` consists of. Releases the GIL."""
 
 class JpegInfo:
     width: int  # after EXIF rotation
@@ -158,9 +164,9 @@ class Column:
         cancel: Cancel | None = None,
     ) -> list[tuple[int, int, str]]:
         """Decodes rows into their places without the GIL. Returns the faults: (place in the batch, kind, message);
-        kinds are 1 ask Pillow, 2 damaged, 3 checksum, 4 cancelled."""
-    def gather(self, rows: npt.NDArray[np.int64], item: int, out: Buffer) -> None:
-        """Copies values of `item` bytes each. Raises ImageError where a stored value has another size or sum."""
+        kinds are 1 ask Pillow, 2 damaged, 3 checksum, 4 cancelled, 5 misfit."""
+    def gather(self, rows: npt.NDArray[np.int64], item: int, out: Buffer) -> list[tuple[int, int, str]]:
+        """Copies values of `item` bytes each. Returns faults as `decode` does: another size, or a wrong checksum."""
 
 class Threads:
     """Decoding threads reserved by one user of the process's pool, until released or dropped."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from types import FrameType
@@ -11,6 +10,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from ..errors import ZcdError
+from . import streams
 from .bench import app as bench
 from .doctor import doctor
 from .info import info
@@ -63,11 +63,20 @@ def _stop(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def main() -> None:
-    """Entry point of the `zcd` script: errors in plain words, exit code 1; Ctrl-C exits with 130."""
+    """Entry point of the `zcd` script: errors in plain words, exit code 1; Ctrl-C exits with 130.
+
+    A reader of stdout that has gone, as that of `zcd … | head`, is no error.
+    """
     signal.signal(signal.SIGTERM, _stop)  # so that a stopped pack removes its temporary files
+    streams.prepare()
+    status: int | str | None = 0
     try:
-        app()
-    except ZcdError as error:
+        try:
+            app()
+        except SystemExit as end:
+            status = end.code
+        sys.stdout.flush()  # here a full disk can still be reported
+    except (ZcdError, OSError) as error:
         if _traceback:
             raise
         typer.secho("error: ", fg="red", bold=True, nl=False, err=True)
@@ -76,6 +85,4 @@ def main() -> None:
     except KeyboardInterrupt:
         typer.echo("stopped.", err=True)
         sys.exit(130)
-    except BrokenPipeError:  # the reader of `zcd … | head` has gone
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+    sys.exit(status)

@@ -40,7 +40,12 @@ def images(
     repeats: Annotated[int, typer.Option(min=1, help="Rounds in which every loader has its turn.")] = 5,
     seconds: Annotated[float, typer.Option(min=0, help="Least time of one measurement.")] = 2.0,
     epoch_items: Annotated[
-        int, typer.Option(min=1, help="Pass over a smaller folder several times in an epoch.")
+        int,
+        typer.Option(
+            min=1,
+            help="Images an epoch has at least: a smaller folder is gone over several times, so that start and "
+            "end of an epoch don't count. Lower it for a quick look.",
+        ),
     ] = 2000,
     limit: Annotated[int | None, typer.Option(min=1, help="Use only this many images.")] = None,
     pin: Annotated[bool, typer.Option(help="Bind each loader to as many cores as threads.")] = True,
@@ -54,6 +59,7 @@ def images(
     interval its order statistics (95 %; with five rounds the smallest and the largest, 93.8 %).
     """
     from rich.console import Console
+    from rich.text import Text
 
     from ..tuning.harness import Plan
     from ..tuning.images import Request, bench_images
@@ -71,7 +77,7 @@ def images(
     console = Console(stderr=True)
     with console.status("starting") as status:
         plan = Plan(repeats, seconds, threads if pin else None)
-        report = bench_images(request, plan, status.update)
+        report = bench_images(request, plan, lambda text: status.update(Text(text)))
     print_report(report)
     if json_file is not None:
         json_file.write_text(json.dumps(report.as_json(), indent=2) + "\n")
@@ -113,6 +119,6 @@ def print_report(report: Report) -> None:
     console.print(table)
     console.print("CPU ms: CPU time of all processes per image. PSS: peak memory. zcd is … times as fast.")
     about = machine.describe()
-    console.print(f"{about['cpu']}, {report.request.threads} threads, batch {report.request.batch_size}")
+    console.print(f"{about['cpu']}, {report.request.threads} threads, batch {report.request.batch_size}", markup=False)
     for loader, command in report.skipped.items():
         console.print(f"{loader} was left out, it is not installed: {command}", markup=False)

@@ -154,7 +154,7 @@ def _print(findings: list[Finding]) -> None:
         sign = "[green]ok[/]" if finding.ok else "[yellow]--[/]"
         note = f"\n[dim]{escape(finding.note)}[/]" if finding.note else ""
         table.add_row(sign, escape(finding.name), escape(finding.value) + note)
-    console = Console()
+    console = Console(emoji=False)
     console.print(table)
     missing = [finding for finding in findings if not finding.ok]
     if missing:

@@ -25,6 +25,7 @@ def info(
       zcd info imagenet.zcd/train --json
     """
     import json
+    import sys
 
     from ..format.manifest import MANIFEST_NAME
     from ..format.reader import DatasetReader, find_splits
@@ -32,7 +33,10 @@ def info(
     splits = [] if (path / MANIFEST_NAME).exists() else find_splits(path)
     described = [describe(DatasetReader(folder)) for folder in splits or [path]]
     if as_json:
-        typer.echo(json.dumps(described if splits else described[0], indent=1, ensure_ascii=False))
+        shown = described if splits else described[0]
+        # Elsewhere escapes: what stdout cannot show is replaced, and JSON must stay what it says.
+        plain = (getattr(sys.stdout, "encoding", None) or "").lower().replace("-", "") == "utf8"
+        typer.echo(json.dumps(shown, indent=1, ensure_ascii=not plain))
     else:
         _print(described)
 
@@ -70,12 +74,13 @@ def describe(reader: DatasetReader) -> dict[str, Any]:
 def _print(described: list[dict[str, Any]]) -> None:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     from .progress import size_text
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False, emoji=False)  # all of it is data
     for entry in described:
-        console.print(f"[bold]{entry['path']}[/bold]", soft_wrap=True)
+        console.print(entry["path"], style="bold", soft_wrap=True)
         shards = len(entry["shards"])
         plural = "" if shards == 1 else "s"
         console.print(f"  {entry['rows']:,} rows in {shards:,} shard{plural}, {size_text(entry['bytes'])}")
@@ -83,9 +88,9 @@ def _print(described: list[dict[str, Any]]) -> None:
         options = ", ".join(f"{name} {value}" for name, value in source.get("options", {}).items())
         console.print(f"  from {source.get('source', 'unknown')}{f' ({options})' if options else ''}")
         if entry["skipped"]:
-            console.print(f"  [yellow]{len(entry['skipped'])} files were skipped when packing[/yellow]")
+            console.print(f"  {len(entry['skipped'])} files were skipped when packing", style="yellow")
             for sample in entry["skipped"][:5]:
-                console.print(f"    {sample.get('file')}: {sample.get('reason')}", markup=False)
+                console.print(f"    {sample.get('file')}: {sample.get('reason')}")
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 2))
         for title in ("field", "kind", "details"):
             table.add_column(title, style="cyan" if title == "field" else None)
@@ -93,7 +98,7 @@ def _print(described: list[dict[str, Any]]) -> None:
             details = [f"{k} {v}" for k, v in field.items() if k not in ("kind", "classes")]
             if "classes" in field:
                 details.append(f"{len(field['classes']):,} classes")
-            table.add_row(name, field["kind"], ", ".join(details))
+            table.add_row(*map(Text, (name, field["kind"], ", ".join(details))))
         console.print(table)
         for name, counts in entry["class_balance"].items():
             _print_balance(console, name, counts)
@@ -101,8 +106,10 @@ def _print(described: list[dict[str, Any]]) -> None:
 
 def _print_balance(console: Any, name: str, counts: dict[str, int]) -> None:
     """A bar per class; of many classes only the largest and the smallest."""
-    from rich.markup import escape
+    from rich.text import Text
 
+    if not counts:
+        return
     ordered = sorted(counts.items(), key=lambda item: -item[1])
     most = max(ordered[0][1], 1)
     fewest = ordered[-1][1]
@@ -118,4 +125,5 @@ def _print_balance(console: Any, name: str, counts: dict[str, int]) -> None:
             console.print(f"    … {len(ordered) - _SHOWN_CLASSES:,} more classes …")
             continue
         bar = "█" * max(round(30 * item[1] / most), 1 if item[1] else 0)
-        console.print(f"    {escape(item[0].ljust(width))}  [cyan]{bar:<30}[/cyan] {item[1]:,}")
+        name = " ".join(item[0].splitlines()).ljust(width)
+        console.print(Text.assemble(f"    {name}  ", (f"{bar:<30}", "cyan"), f" {item[1]:,}"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -61,7 +63,9 @@ def pack(
             min=1, metavar="N", show_default="bytes unchanged", help="Re-encode larger images, longer side N."
         ),
     ] = None,
-    quality: Annotated[int, typer.Option(min=1, max=100, help="JPEG quality for --max-side.")] = 90,
+    quality: Annotated[
+        int | None, typer.Option(min=1, max=100, help="JPEG quality for --max-side.  [default: 90]")
+    ] = None,
     raw: Annotated[
         int | None,
         typer.Option(
@@ -72,7 +76,11 @@ def pack(
         ),
     ] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace a dataset or an unfinished pack at OUT.")
+        bool,
+        typer.Option(
+            "--overwrite",
+            help="Replace a dataset or an unfinished pack at OUT. A dataset stays until the new one is whole.",
+        ),
     ] = False,
 ) -> None:
     """Pack a folder of images into mmap-able shards.
@@ -92,7 +100,7 @@ def pack(
     from ..pack import pack as run
     from .progress import Progress
 
-    with Progress("packing", "images") as bar:
+    with _say_how_to_go_on(source, out), Progress("packing", "images") as bar:
 
         def show(state: PackProgress) -> None:
             bar.update(state.rows, state.total_rows, state.bytes, state.total_bytes)
@@ -114,6 +122,23 @@ def pack(
     typer.echo(summary_text(summary))
 
 
+@contextmanager
+def _say_how_to_go_on(source: Path, out: Path | None) -> Iterator[None]:
+    """On Ctrl-C or a signal that ends the pack, says what has become of OUT."""
+    from ..format.output import unfinished
+    from ..pack.packer import default_output
+
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        target = default_output(source) if out is None else out
+        if unfinished(target):
+            typer.echo(f"{target} is unfinished. Pack again with --overwrite, or remove it.", err=True)
+        elif target.exists():
+            typer.echo(f"{target} is as it was before.", err=True)
+        raise
+
+
 def summary_text(summary: PackSummary) -> str:
     """What was packed, how fast, what was left out, and the line of Python that opens it."""
     from .progress import size_text
@@ -130,6 +155,10 @@ def summary_text(summary: PackSummary) -> str:
         f"  {summary.seconds:.1f} s: {size_text(summary.source_bytes / seconds)}/s, "
         f"{summary.rows / seconds:,.0f} images/s"
     )
+    if summary.ignored:
+        count = sum(summary.ignored.values())
+        kinds = ", ".join(f"{extension or 'without extension'} {n}" for extension, n in sorted(summary.ignored.items()))
+        lines.append(f"{count:,} file{'s' if count != 1 else ''} ignored: {kinds} (no known image extension)")
     if summary.skipped:
         lines.append(f"skipped {len(summary.skipped)} unusable files (listed in dataset.json):")
         for sample in summary.skipped[:_SHOWN_SKIPPED]:

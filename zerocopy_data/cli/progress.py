@@ -37,10 +37,10 @@ class Progress:
             from rich.progress import Progress as RichProgress
 
             self._bar = RichProgress(
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 BarColumn(),
-                TextColumn("{task.fields[count]}"),
-                TextColumn("[cyan]{task.fields[rate]}"),
+                TextColumn("{task.fields[count]}", markup=False),
+                TextColumn("{task.fields[rate]}", style="cyan", markup=False),
                 TextColumn("ETA"),
                 TimeRemainingColumn(),
                 console=Console(stderr=True),

@@ -63,7 +63,8 @@ def _fit(image: Image.Image, tile: int) -> Image.Image:
 
 
 def _shorten(text: str, font: Any, width: int) -> str:
-    """As much of the text as is `width` pixels wide."""
+    """As much of the text as is `width` pixels wide, on one line."""
+    text = " ".join(text.encode(errors="replace").decode().splitlines())
     if font.getlength(text) <= width:
         return text
     while text and font.getlength(text + "…") > width:

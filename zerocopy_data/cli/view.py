@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -64,9 +65,6 @@ def view(
     """
     if rows is not None and random is not None:
         raise ConfigError("give --rows or --random, not both")
-    if out.exists() and not force:
-        raise OutputExistsError(f"{out} exists: give --out another name, or --force to overwrite it")
-
     import zerocopy_data
 
     from . import terminal
@@ -76,12 +74,18 @@ def view(
     if len(dataset) == 0:
         raise ConfigError(f"{path} has no rows to show")
     chosen = choose_rows(len(dataset), count, rows, random)
+    if out.exists() and not force:
+        raise OutputExistsError(f"{out} exists: give --out another name, or --force to overwrite it")
+    if not out.parent.is_dir():
+        raise ConfigError(f"--out {out}: there is no folder {out.parent}")
     images, captions = _tiles(dataset, path, chosen)
     sheet = contact_sheet(images, captions, columns, tile)
     try:
         sheet.save(out)
     except ValueError as error:  # Pillow: unknown file extension
         raise ConfigError(f"--out {out}: {error}") from None
+    except OSError as error:
+        raise ConfigError(f"--out {out} cannot be written: {error.strerror or error}") from error
     terminal.draw(sheet)
     unreadable = sum(image is None for image in images)
     print(f"{out}: {len(chosen)} images" + (f", {unreadable} of them unreadable" if unreadable else ""))
@@ -107,8 +111,14 @@ def _tiles(dataset: Any, path: Path, rows: list[int]) -> tuple[list[Pixels | Non
             captions.append(f"row {row}: unreadable")
             continue
         images.append(sample[column].permute(1, 2, 0).contiguous().numpy())
-        captions.append(f"{row}" if labels is None else f"{row} {dataset.classes(labels)[int(sample[labels])]}")
+        captions.append(f"{row}" if labels is None else f"{row} {_class(dataset.classes(labels), sample[labels])}")
     return images, captions
+
+
+def _class(names: Sequence[str], label: Any) -> str:
+    """The name of a class, or the label itself where it has none."""
+    number = int(label)
+    return names[number] if 0 <= number < len(names) else str(number)
 
 
 def _class_names(dataset: Any, name: str) -> tuple[str, ...] | None:

@@ -2,15 +2,17 @@
 
 Every column is without nulls and without compression, so that a mapped shard is a set of views:
 
-    Image encoded    NAME struct<bytes: binary, path: string>,
-                     NAME.width int32, NAME.height int32, NAME.crc32c uint32
-    Image raw        NAME fixed_shape_tensor<uint8>, NAME.crc32c uint32
+    Image encoded    NAME struct<bytes: binary, path: string>, NAME.width int32, NAME.height int32
+    Image raw        NAME fixed_shape_tensor<uint8>
     Tensor fixed     NAME fixed_shape_tensor
     Tensor ragged    NAME list, NAME.shape fixed_size_list<int32>
     Scalar           NAME primitive
     Text, Json       NAME string
-    Bytes            NAME binary, NAME.crc32c uint32
+    Bytes            NAME binary
     Tokens           NAME list
+
+and last of each field NAME.crc32c uint32, CRC-32C of the value's bytes in NAME (of a ragged tensor: followed by
+those in NAME.shape), so that no flipped bit of a label goes into a training run unnoticed.
 
 The struct is Hugging Face's storage of an image: `datasets` takes the features in the metadata only where
 the column's type, nullability included, is exactly theirs. Its `path` is always null.
@@ -28,6 +30,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from .. import _native
 from .fields import Bytes, Field, Image, Json, Scalar, Tensor, Text, Tokens, field_to_json
 from .huggingface import features_of
 from .integrity import crc32c_each, crc32c_rows
@@ -53,18 +56,20 @@ def stored_dtype(dtype: str) -> np.dtype[Any]:
 
 
 def arrow_columns(name: str, field: Field) -> list[pa.Field]:
-    """The Arrow fields of one field, its main column first."""
+    """The Arrow fields of one field, its main column first, its checksum last."""
+    return [*_value_columns(name, field), pa.field(f"{name}.crc32c", pa.uint32())]
 
+
+def _value_columns(name: str, field: Field) -> list[pa.Field]:
     def column(suffix: str, kind: pa.DataType) -> pa.Field:
         return pa.field(name + suffix, kind)
 
     match field:
         case Image(encoding="raw", shape=shape) if shape is not None:
             pixels = pa.fixed_shape_tensor(pa.uint8(), list(shape))
-            return [column("", pixels), column(".crc32c", pa.uint32())]
+            return [column("", pixels)]
         case Image():
-            size = [column(".width", pa.int32()), column(".height", pa.int32())]
-            return [column("", IMAGE_TYPE), *size, column(".crc32c", pa.uint32())]
+            return [column("", IMAGE_TYPE), column(".width", pa.int32()), column(".height", pa.int32())]
         case Tensor(ragged=True):
             items = pa.list_(pa.from_numpy_dtype(stored_dtype(field.dtype)))
             shape_type = pa.list_(pa.from_numpy_dtype(np.dtype("int32")), len(field.shape))
@@ -77,7 +82,7 @@ def arrow_columns(name: str, field: Field) -> list[pa.Field]:
         case Tokens():
             return [column("", pa.list_(pa.from_numpy_dtype(stored_dtype(field.dtype))))]
         case Bytes():
-            return [column("", pa.binary()), column(".crc32c", pa.uint32())]
+            return [column("", pa.binary())]
         case Text() | Json():
             return [column("", pa.string())]
 
@@ -127,6 +132,27 @@ def tensor_array(kind: pa.DataType, rows: npt.NDArray[Any]) -> pa.Array:
     )
 
 
+def scalar_arrays(numbers: npt.NDArray[Any]) -> list[pa.Array]:
+    """The columns of a Scalar: numbers in their stored dtype, and checksums."""
+    return [pa.array(numbers), pa.array(crc32c_rows(numbers))]
+
+
+def text_arrays(texts: Sequence[str]) -> list[pa.Array]:
+    """The columns of a Text: UTF-8, and checksums.
+
+    Raises:
+        BadValueError: text that UTF-8 cannot write.
+    """
+    encoded = []
+    for index, text in enumerate(texts):
+        try:
+            encoded.append(text.encode())
+        except UnicodeEncodeError as error:
+            raise BadValueError(index, f"text that UTF-8 cannot write: {error}") from error
+    array = binary_array(b"".join(encoded), _offsets_of([len(data) for data in encoded]), pa.string())
+    return [array, pa.array(crc32c_each(encoded))]
+
+
 def _offsets_of(lengths: Sequence[int]) -> npt.NDArray[np.int32]:
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
@@ -150,8 +176,7 @@ def _encode_image(field: Image, values: Any, types: list[pa.DataType]) -> list[p
     if field.encoding == "raw":
         assert field.shape is not None
         rows = _dense(values, np.dtype("uint8"), field.shape)
-        checksums = crc32c_rows(rows.reshape(-1), int(np.prod(field.shape)))
-        return [tensor_array(types[0], rows), pa.array(checksums)]
+        return [tensor_array(types[0], rows), pa.array(crc32c_rows(rows))]
     views = _views(values)
     sizes = np.empty((2, len(views)), np.int32)
     for index, view in enumerate(views):
@@ -175,10 +200,7 @@ def _encode_text(field: Text, values: Any, types: list[pa.DataType]) -> list[pa.
     for index, value in enumerate(values):
         if not isinstance(value, str):
             raise BadValueError(index, f"str expected, not {type(value).__name__}")
-    try:
-        return [pa.array(values, pa.string())]
-    except (UnicodeError, pa.ArrowException) as error:
-        raise BadValueError(None, f"text that UTF-8 cannot write: {error}") from error
+    return text_arrays(values)
 
 
 def _encode_json(field: Json, values: Any, types: list[pa.DataType]) -> list[pa.Array]:
@@ -188,7 +210,7 @@ def _encode_json(field: Json, values: Any, types: list[pa.DataType]) -> list[pa.
             texts.append(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
         except (TypeError, ValueError) as error:
             raise BadValueError(index, f"JSON cannot write it: {error}") from error
-    return [pa.array(texts, pa.string())]
+    return text_arrays(texts)
 
 
 def _encode_scalar(field: Scalar, values: Any, types: list[pa.DataType]) -> list[pa.Array]:
@@ -198,24 +220,31 @@ def _encode_scalar(field: Scalar, values: Any, types: list[pa.DataType]) -> list
         if len(outside):
             index = int(outside[0])
             raise BadValueError(index, f"class {numbers[index]} of {len(field.classes)} classes")
-    return [pa.array(numbers.view(stored_dtype(field.dtype)))]
+    return scalar_arrays(numbers.view(stored_dtype(field.dtype)))
 
 
 def _encode_tensor(field: Tensor, values: Any, types: list[pa.DataType]) -> list[pa.Array]:
     dtype = np.dtype(field.dtype)
     if not field.ragged:
         rows = _dense(values, dtype, tuple(n for n in field.shape if n is not None))
-        return [tensor_array(types[0], rows.view(stored_dtype(field.dtype)))]
+        return [tensor_array(types[0], rows.view(stored_dtype(field.dtype))), pa.array(crc32c_rows(rows))]
     arrays = [_one(index, value, dtype, field.shape) for index, value in enumerate(values)]
     shapes = np.array([array.shape for array in arrays], np.int32).reshape(-1)
     sizes = pa.Array.from_buffers(types[1], len(arrays), [None], children=[pa.array(shapes, types[1].value_type)])
-    return [_list_array(types[0], arrays, stored_dtype(field.dtype)), sizes]
+    shapes_of = [np.array(array.shape, np.int32).data for array in arrays]
+    sums = [_native.crc32c(shape, crc) for shape, crc in zip(shapes_of, _crc32c_arrays(arrays).tolist(), strict=True)]
+    items = _list_array(types[0], arrays, stored_dtype(field.dtype))
+    return [items, sizes, pa.array(np.array(sums, np.uint32))]
 
 
 def _encode_tokens(field: Tokens, values: Any, types: list[pa.DataType]) -> list[pa.Array]:
     dtype = np.dtype(field.dtype)
     arrays = [_one(index, value, dtype, (None,)) for index, value in enumerate(values)]
-    return [_list_array(types[0], arrays, dtype)]
+    return [_list_array(types[0], arrays, dtype), pa.array(_crc32c_arrays(arrays))]
+
+
+def _crc32c_arrays(arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.uint32]:
+    return crc32c_each(array.reshape(-1).view(np.uint8) for array in arrays)
 
 
 def _list_array(kind: pa.DataType, arrays: list[npt.NDArray[Any]], dtype: np.dtype[Any]) -> pa.Array:

@@ -5,8 +5,11 @@ A field says what a column means; `format.columns` says how it lies in Arrow.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import operator
+import reprlib
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any, ClassVar, TypeAlias
 
 from ..errors import ConfigError
@@ -25,6 +28,21 @@ DTYPES = (
     "float32",
     "float64",
 )
+
+
+_ITEM_BYTES = {dtype: 1 if dtype == "bool" else int("".join(filter(str.isdigit, dtype))) // 8 for dtype in DTYPES}
+
+# Offsets and sizes within a row group are int32.
+MAX_VALUE_BYTES = 2**31 - 1
+_MAX_IMAGE_SIDE = 65_535
+_MAX_DIMENSIONS = 32
+
+
+def _sizes(shape: Iterable[object], field: str) -> tuple[int | None, ...]:
+    try:
+        return tuple(None if n is None else operator.index(n) for n in shape)  # type: ignore[arg-type]
+    except TypeError:
+        raise ConfigError(f"{field} needs a shape of whole numbers, not {reprlib.repr(shape)}.") from None
 
 
 def _dtype_name(dtype: object, field: str) -> str:
@@ -53,13 +71,22 @@ class Image:
         if self.encoding not in ("encoded", "raw"):
             raise ConfigError(f"Image encoding must be 'encoded' or 'raw', not {self.encoding!r}.")
         if self.shape is not None:
-            object.__setattr__(self, "shape", tuple(int(n) for n in self.shape))
+            object.__setattr__(self, "shape", _sizes(self.shape, "Image"))
         if self.encoding == "encoded" and self.shape is not None:
             raise ConfigError("Image(encoding='encoded') takes no shape: every image has its own.")
         if self.encoding == "raw":
-            valid = self.shape is not None and len(self.shape) == 3 and min(self.shape) > 0
-            if not valid or self.shape is None or self.shape[2] != 3:
-                raise ConfigError(f"Image(encoding='raw') needs shape=(height, width, 3), not {self.shape!r}.")
+            sound = (
+                self.shape is not None
+                and len(self.shape) == 3
+                and all(n is not None and 1 <= n <= _MAX_IMAGE_SIDE for n in self.shape)
+                and self.shape[2] == 3
+                and prod(self.shape) <= MAX_VALUE_BYTES
+            )
+            if not sound:
+                raise ConfigError(
+                    f"Image(encoding='raw') needs shape=(height, width, 3) with sides from 1 to {_MAX_IMAGE_SIDE} and "
+                    f"less than 2 GiB in all, not {reprlib.repr(self.shape)}."
+                )
 
     def options(self) -> dict[str, Any]:
         options: dict[str, Any] = {"encoding": self.encoding}
@@ -78,12 +105,16 @@ class Tensor:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dtype", _dtype_name(self.dtype, "Tensor"))
-        shape = tuple(None if n is None else int(n) for n in self.shape)
+        shape = _sizes(self.shape, "Tensor")
         object.__setattr__(self, "shape", shape)
         if not shape:
             raise ConfigError("Tensor needs at least one dimension. For single numbers use Scalar(dtype).")
         if any(n is not None and n < 0 for n in shape) or (None not in shape and 0 in shape):
-            raise ConfigError(f"Tensor shape {shape} has a dimension that holds nothing.")
+            raise ConfigError(f"Tensor shape {reprlib.repr(shape)} has a dimension that holds nothing.")
+        if len(shape) > _MAX_DIMENSIONS:
+            raise ConfigError(f"Tensor has {len(shape)} dimensions; the limit is {_MAX_DIMENSIONS}.")
+        if prod(n or 1 for n in shape) * _ITEM_BYTES[self.dtype] > MAX_VALUE_BYTES:
+            raise ConfigError(f"Tensor shape {reprlib.repr(shape)} needs 2 GiB or more a value: a row holds less.")
 
     @property
     def ragged(self) -> bool:
@@ -132,6 +163,10 @@ class Bytes:
     kind: ClassVar[str] = "bytes"
     media_type: str | None = None
 
+    def __post_init__(self) -> None:
+        if self.media_type is not None and not isinstance(self.media_type, str):
+            raise ConfigError(f"Bytes needs a str as its media_type, not {reprlib.repr(self.media_type)}.")
+
     def options(self) -> dict[str, Any]:
         return {} if self.media_type is None else {"media_type": self.media_type}
 
@@ -178,14 +213,15 @@ def field_from_json(value: Any) -> Field:
     Raises:
         ConfigError: an unknown kind or options that the field refuses.
     """
-    if not isinstance(value, dict) or value.get("kind") not in _KINDS:
-        raise ConfigError(f"unknown field {value!r}. Known kinds: {', '.join(_KINDS)}.")
+    kind = value.get("kind") if isinstance(value, dict) else None
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise ConfigError(f"unknown field {reprlib.repr(value)}. Known kinds: {', '.join(_KINDS)}.")
     options = {name: tuple(v) if isinstance(v, list) else v for name, v in value.items() if name != "kind"}
     try:
-        make: Callable[..., Field] = _KINDS[value["kind"]]
+        make: Callable[..., Field] = _KINDS[kind]
         return make(**options)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"field {value!r} cannot be used: {error}") from error
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ConfigError(f"field {reprlib.repr(value)} cannot be used: {error}") from error
 
 
 def check_fields(fields: Mapping[str, Field]) -> dict[str, Field]:
@@ -198,6 +234,10 @@ def check_fields(fields: Mapping[str, Field]) -> dict[str, Field]:
     for name, field in fields.items():
         if not isinstance(name, str) or not name or "." in name:
             raise ConfigError(f"field name {name!r} must be a non-empty string without a dot.")
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise ConfigError(f"field name {name!r} is no text that UTF-8 can write.") from None
         if not isinstance(field, tuple(_KINDS.values())):
             raise ConfigError(f"field {name!r} must be one of zcd's fields, not {field!r}.")
     return dict(fields)

@@ -20,12 +20,10 @@ def features_of(fields: Mapping[str, Field]) -> dict[str, Any]:
         match field:
             case Image(encoding="raw", shape=shape) if shape is not None:
                 features[name] = _list("uint8", prod(shape))
-                features[f"{name}.crc32c"] = _value("uint32")
             case Image():
                 features[name] = {"_type": "Image"}
                 features[f"{name}.width"] = _value("int32")
                 features[f"{name}.height"] = _value("int32")
-                features[f"{name}.crc32c"] = _value("uint32")
             case Tensor(ragged=True):
                 features[name] = _list(_stored(field.dtype))
                 features[f"{name}.shape"] = _list("int32", len(field.shape))
@@ -39,9 +37,9 @@ def features_of(fields: Mapping[str, Field]) -> dict[str, Any]:
                 features[name] = _list(field.dtype)
             case Bytes():
                 features[name] = _value("binary")
-                features[f"{name}.crc32c"] = _value("uint32")
             case Text() | Json():
                 features[name] = _value("string")
+        features[f"{name}.crc32c"] = _value("uint32")
     return features
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,17 +17,11 @@ def crc32c_each(values: Iterable[Any]) -> npt.NDArray[np.uint32]:
     return np.fromiter((_native.crc32c(value) for value in values), dtype=np.uint32)
 
 
-def crc32c_rows(data: Any, row_bytes: int) -> npt.NDArray[np.uint32]:
-    """CRC-32C of each run of `row_bytes` in a buffer."""
-    view = memoryview(data).cast("B")
-    return crc32c_each(view[start : start + row_bytes] for start in range(0, len(view), row_bytes))
-
-
-def crc32c_slices(data: Any, offsets: npt.NDArray[Any]) -> npt.NDArray[np.uint32]:
-    """CRC-32C of each `data[offsets[i]:offsets[i + 1]]`; offsets count bytes."""
-    view = memoryview(data).cast("B")
-    places = offsets.tolist()
-    return crc32c_each(view[start:stop] for start, stop in pairwise(places))
+def crc32c_rows(rows: npt.NDArray[Any]) -> npt.NDArray[np.uint32]:
+    """CRC-32C of each row of a C-contiguous array [rows, …]."""
+    if rows.size == 0:
+        return np.full(len(rows), _native.crc32c(b""), np.uint32)
+    return _native.crc32c_rows(rows.reshape(-1).view(np.uint8).data, rows.nbytes // len(rows))
 
 
 def check_offsets(offsets: npt.NDArray[Any], items: int, shard: str, column: str) -> None:

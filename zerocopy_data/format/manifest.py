@@ -6,10 +6,11 @@ import contextlib
 import json
 import os
 import re
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import xxhash
 
@@ -22,6 +23,10 @@ MANIFEST_NAME = "dataset.json"
 
 _SHARD_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.arrow")
 _HASH = re.compile(r"[0-9a-f]{32}")
+_MAX_COUNT = 2**62  # rows and bytes: sums of them still fit int64
+
+# What tells one dataset.json from the next under the same name: inode, size, time of change in ns.
+Stamp: TypeAlias = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
@@ -44,6 +49,7 @@ class Manifest:
         provenance: Source kind, options and library version; no times, no absolute paths.
         skipped: Samples that were left out when packing: {'file': …, 'reason': …}.
         digest: xxh3_128 of the file's bytes, '' for a manifest that was never written.
+        stamp: `stamp_of` the file that was read, None for a manifest that was never written.
     """
 
     fields: Mapping[str, Field]
@@ -51,6 +57,7 @@ class Manifest:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     skipped: tuple[Mapping[str, str], ...] = ()
     digest: str = field(default="", compare=False)
+    stamp: Stamp | None = field(default=None, compare=False)
 
     @property
     def rows(self) -> int:
@@ -107,34 +114,49 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def stamp_of(status: os.stat_result) -> Stamp:
+    """What changes when a file is replaced by another of the same name."""
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
 def read_manifest(folder: Path) -> Manifest:
     """Reads and checks dataset.json.
 
     Raises:
         FileNotFoundError: there is none.
         ManifestVersionError: a newer version of the library wrote it.
-        ManifestError: it is damaged or contradicts itself.
+        ManifestError: it cannot be read, is damaged or contradicts itself.
     """
     path = folder / MANIFEST_NAME
-    data = path.read_bytes()
+    try:
+        with open(path, "rb") as file:
+            stamp = stamp_of(os.fstat(file.fileno()))
+            data = file.read()
+    except (FileNotFoundError, NotADirectoryError):
+        raise
+    except OSError as error:
+        raise ManifestError(f"{path} cannot be read: {error.strerror or error}.") from error
     try:
         value = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ManifestError(f"{path} is damaged: it is no JSON ({error}). Copy it again, or pack again.") from error
     if not isinstance(value, dict) or value.get("format") != FORMAT_NAME:
         raise ManifestError(f"{path} is not the manifest of a zerocopy_data dataset ('format' differs).")
     version = value.get("format_version")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise ManifestError(f"{path} is damaged: format_version is {version!r}.")
+        raise ManifestError(f"{path} is damaged: format_version is {reprlib.repr(version)}.")
     if version > FORMAT_VERSION:
         raise ManifestVersionError(
-            f"{path} has format version {version}, this library reads up to version {FORMAT_VERSION}. "
+            f"{path} has format version {reprlib.repr(version)}, this library reads up to version {FORMAT_VERSION}. "
             "Upgrade with: pip install -U zerocopy-data"
         )
-    return _checked(path, value, xxhash.xxh3_128_hexdigest(data))
+    try:
+        return _checked(path, value, xxhash.xxh3_128_hexdigest(data), stamp)
+    except RecursionError as error:
+        raise ManifestError(f"{path} is damaged: it nests too deeply. Copy it again, or pack again.") from error
 
 
-def _checked(path: Path, value: dict[str, Any], digest: str) -> Manifest:
+def _checked(path: Path, value: dict[str, Any], digest: str, stamp: Stamp) -> Manifest:
     def require(condition: bool, what: str) -> None:
         if not condition:
             raise ManifestError(f"{path} is damaged: {what}. Copy it again, or pack again.")
@@ -152,19 +174,25 @@ def _checked(path: Path, value: dict[str, Any], digest: str) -> Manifest:
             and entry.keys() == {"file", "rows", "bytes", "xxh3_128"}
             and isinstance(entry["file"], str)
             and _SHARD_NAME.fullmatch(entry["file"]) is not None
-            and all(type(entry[name]) is int and entry[name] >= 0 for name in ("rows", "bytes"))
+            and all(type(entry[name]) is int and 0 <= entry[name] <= _MAX_COUNT for name in ("rows", "bytes"))
             and isinstance(entry["xxh3_128"], str)
             and _HASH.fullmatch(entry["xxh3_128"]) is not None
         )
-        require(sound, f"entry {number} of 'shards' is {entry!r}")
+        require(sound, f"entry {number} of 'shards' is {reprlib.repr(entry)}")
         shards.append(ShardEntry(**entry))
     require(len({shard.file for shard in shards}) == len(shards), "'shards' names a file twice")
     provenance, skipped = value.get("provenance", {}), value.get("skipped", [])
     require(isinstance(provenance, dict), "'provenance' is no object")
-    require(isinstance(skipped, list) and all(isinstance(e, dict) for e in skipped), "'skipped' is no list")
-    manifest = Manifest(fields, tuple(shards), provenance, tuple(skipped), digest)
-    require(
-        value.get("rows") == manifest.rows,
-        f"'rows' is {value.get('rows')!r}, its shards hold {manifest.rows}",
+    sound = isinstance(skipped, list) and all(
+        isinstance(entry, dict) and all(isinstance(entry.get(name), str) for name in ("file", "reason"))
+        for entry in skipped
     )
+    require(sound, "'skipped' is no list of files with reasons")
+    manifest = Manifest(fields, tuple(shards), provenance, tuple(skipped), digest, stamp)
+    rows = value.get("rows")
+    require(
+        type(rows) is int and rows == manifest.rows,
+        f"'rows' is {reprlib.repr(rows)}, its shards hold {manifest.rows}",
+    )
+    require(max(manifest.rows, manifest.bytes) <= _MAX_COUNT, "its shards hold more than any disk")
     return manifest

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import fcntl
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 from ..errors import OutputExistsError, PackError
-from .manifest import MANIFEST_NAME
+from .manifest import MANIFEST_NAME, sync_folder
 from .shard_writer import TEMPORARY_PREFIX, TEMPORARY_SUFFIX
 
 LOCK_NAME = f"{TEMPORARY_PREFIX}pack.lock"
@@ -20,7 +22,16 @@ _OWN_FILE = re.compile(
     rf"{re.escape(MANIFEST_NAME)}|{re.escape(LOCK_NAME)}|shard-\d{{5,}}\.arrow"
     rf"|{re.escape(TEMPORARY_PREFIX)}.*{re.escape(TEMPORARY_SUFFIX)}"
 )
-_SPLIT_NAMES = frozenset({"train", "val", "valid", "validation", "test"})
+_SPLITS = ("train", "val", "valid", "validation", "test")
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # <fcntl.h>, <linux/fs.h>
+
+
+def _staging_path(folder: Path) -> Path:
+    return folder.parent / f".{folder.name}.zcd-new"
+
+
+# What killed packs into OUT/train and so on may leave in OUT.
+_SPLIT_NAMES = frozenset({*_SPLITS, *(_staging_path(Path(name)).name for name in _SPLITS)})
 
 
 def unfinished(folder: Path) -> bool:
@@ -42,17 +53,28 @@ class OutputFolder:
 
     `claim` makes the folder (or clears it, with `overwrite`), `release` gives it up. After an unfinished
     pack the lock file stays, so that even a folder without one whole shard is known for what it is.
+
+    Args:
+        keep_old: Leave a dataset that is replaced where it is until `release(finished=True)`: `work` is then
+            a folder beside it that takes its place as a whole.
+
+    Attributes:
+        work: The folder to write into, once claimed.
     """
 
-    def __init__(self, path: Path, *, overwrite: bool) -> None:
+    def __init__(self, path: Path, *, overwrite: bool, keep_old: bool = False) -> None:
         self.path = path
         self.overwrite = overwrite
+        self.work = path
+        self._keep_old = keep_old
+        self._staging: OutputFolder | None = None
         self._lock: int | None = None
         self._lock_was_there = False
 
     def busy(self) -> bool:
         """Whether a lock file is there: another pack is at work, or was interrupted."""
-        return (self.path / LOCK_NAME).exists()
+        lock = self.path / LOCK_NAME
+        return lock.exists() and not lock.is_symlink()
 
     def check(self) -> None:
         """Raises OutputExistsError when `claim` would, without touching anything; locks are not looked at."""
@@ -84,6 +106,7 @@ class OutputFolder:
             OutputExistsError: it is taken, or another pack is at work in it.
             PackError: it cannot be made.
         """
+        self._refuse_other_packs(self.path.absolute().parent)
         if self.busy():
             self._lock_was_there = True
             self._take_lock()  # first, to tell another pack at work from one that was interrupted
@@ -96,13 +119,25 @@ class OutputFolder:
             if self._lock is None:
                 self._take_lock()
                 self.check()
-            self._clear()
+            # After taking our lock: of two packs that start together, one sees the other.
+            self._refuse_other_packs(self.path.absolute().parent, *_splits(self.path))
+            if self._keep_old and _holds_dataset(self.path):
+                self._stage()
+            else:
+                self._clear()
         except BaseException:
             self._drop_lock(remove=not self._lock_was_there)
             raise
 
     def release(self, *, finished: bool) -> None:
-        """Gives the folder up; removes temporary files, and the lock file when the pack has finished."""
+        """Gives the folder up; removes temporary files, and the lock file when the pack has finished.
+
+        Raises:
+            PackError: the new dataset could not take the old one's place, or the old one not be removed.
+        """
+        if self._staging is not None:
+            self._release_staging(self._staging, finished)
+            return
         for folder in (self.path, *_splits(self.path)):
             for name in _names(folder):
                 if name.startswith(TEMPORARY_PREFIX) and name.endswith(TEMPORARY_SUFFIX):
@@ -110,23 +145,80 @@ class OutputFolder:
                         (folder / name).unlink()
         self._drop_lock(remove=finished)
 
+    def _stage(self) -> None:
+        real = self.path.resolve()
+        if os.path.ismount(real):
+            raise OutputExistsError(
+                f"{self.path} is a mount point, whose dataset cannot be replaced as a whole. "
+                "Choose a folder inside it, or remove the dataset by hand."
+            )
+        staging = OutputFolder(_staging_path(real), overwrite=True)
+        staging.claim()
+        self._staging, self.work = staging, staging.path
+        with contextlib.suppress(OSError):
+            shutil.copymode(real, staging.path)
+
+    def _release_staging(self, staging: OutputFolder, finished: bool) -> None:
+        self._staging, self.work = None, self.path
+        try:
+            if finished:
+                real = self.path.resolve()
+                try:
+                    _exchange(staging.path, real)
+                except OSError as error:
+                    raise PackError(
+                        f"the new dataset could not take the place of {self.path}, which is as it was: "
+                        f"{error.strerror or error}."
+                    ) from error
+                self._lock, staging._lock = staging._lock, self._lock  # the files have changed places
+                with contextlib.suppress(OSError):
+                    sync_folder(real.parent)
+        finally:
+            try:
+                staging._discard()
+            finally:
+                self._drop_lock(remove=finished or not self._lock_was_there)
+
+    def _discard(self) -> None:
+        """Removes the folder with all that packs made in it."""
+        try:
+            self._clear()
+        finally:
+            self._drop_lock(remove=True)
+        try:
+            self.path.rmdir()
+        except OSError as error:
+            raise PackError(f"{self.path} is left over and cannot be removed: {error.strerror or error}.") from error
+
+    def _refuse_other_packs(self, *folders: Path) -> None:
+        """Raises OutputExistsError when a pack is at work in a folder that holds this one or lies in it."""
+        for folder in folders:
+            try:
+                descriptor = os.open(folder / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            except OSError:
+                continue
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError as error:
+                if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                    raise _taken(folder, descriptor) from error
+            finally:
+                os.close(descriptor)
+
     def _take_lock(self) -> None:
         path = self.path / LOCK_NAME
         while True:
             try:
-                descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+                descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
             except OSError as error:
                 raise PackError(f"{self.path} cannot be written to: {error.strerror or error}.") from error
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
-                owner = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
+                taken = _taken(self.path, descriptor)
                 os.close(descriptor)
                 if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-                    raise OutputExistsError(
-                        f"another pack (process {owner or 'unknown'}) is writing into {self.path}. "
-                        "Wait for it to end, or choose another OUT."
-                    ) from error
+                    raise taken from error
                 raise PackError(f"{path} cannot be locked: {error.strerror or error}.") from error
             # A pack that has just finished may have removed the file between our open and our lock.
             try:
@@ -167,16 +259,63 @@ class OutputFolder:
             raise PackError(f"{self.path} cannot be cleared: {error.strerror or error}.") from error
 
 
+def _taken(folder: Path, lock: int) -> OutputExistsError:
+    owner = os.pread(lock, 32, 0).decode(errors="replace").strip()
+    return OutputExistsError(
+        f"another pack (process {owner or 'unknown'}) is writing into {folder}. "
+        "Wait for it to end, or choose another OUT."
+    )
+
+
+def _exchange(first: Path, second: Path) -> None:
+    """Two folders change places: at once where the file system can, else by three renames."""
+    try:
+        rename = ctypes.CDLL(None, use_errno=True).renameat2
+    except (OSError, AttributeError):  # an old libc
+        pass
+    else:
+        if rename(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE) == 0:
+            return
+        code = ctypes.get_errno()
+        if code not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+            raise OSError(code, os.strerror(code))
+    aside = first.parent / f"{first.name}.swap"
+    second.rename(aside)
+    try:
+        first.rename(second)
+    except BaseException:
+        aside.rename(second)
+        raise
+    aside.rename(first)
+
+
 def _splits(folder: Path) -> list[Path]:
-    return [folder / name for name in _names(folder) if name in _SPLIT_NAMES and (folder / name).is_dir()]
+    return [folder / name for name in _names(folder) if name in _SPLIT_NAMES and _is_folder(folder / name)]
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
+
+
+def _is_file(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()
+
+
+def _holds_dataset(folder: Path) -> bool:
+    """Whether there is anything in it that a pack has finished."""
+    return any((place / MANIFEST_NAME).is_file() for place in (folder, *_splits(folder)))
 
 
 def _foreign(folder: Path) -> Iterator[str]:
-    """Names inside `folder` that no pack makes."""
+    """Names inside `folder` that no pack makes; links are none of ours, whatever their names."""
+
+    def own(path: Path) -> bool:
+        return _OWN_FILE.fullmatch(path.name) is not None and _is_file(path)
+
     for name in _names(folder):
-        if name in _SPLIT_NAMES and (folder / name).is_dir():
+        if name in _SPLIT_NAMES and _is_folder(folder / name):
             for inner in _names(folder / name):
-                if not _OWN_FILE.fullmatch(inner):
+                if not own(folder / name / inner):
                     yield f"{name}/{inner}"
-        elif not _OWN_FILE.fullmatch(name):
+        elif not own(folder / name):
             yield name

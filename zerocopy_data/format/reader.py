@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import DatasetChangedError, NotADatasetError, UnfinishedPackError
+from ..errors import DatasetChangedError, NotADatasetError, ShardDamagedError, UnfinishedPackError
 from .fields import Field
-from .manifest import MANIFEST_NAME, Manifest, read_manifest
+from .manifest import MANIFEST_NAME, Manifest, read_manifest, stamp_of
 from .output import unfinished
 from .shard import Chunk, Shard
 
@@ -74,12 +74,31 @@ class DatasetReader:
 
         Raises:
             ShardDamagedError: it is missing, of another size than the manifest says, or no Arrow file.
+            DatasetChangedError: the dataset has been packed again, or removed, since it was opened.
+            ZcdError: the process may open or map no more.
         """
         shard = self._shards[index]
         if shard is None:
-            shard = Shard(self.path, self.manifest.shards[index], self.fields)
+            try:
+                shard = Shard(self.path, self.manifest.shards[index], self.fields)
+            except ShardDamagedError:
+                self._check_unchanged()
+                raise
+            # After mapping, not before: a pack removes the manifest first, so what was mapped is of the pack
+            # that the manifest is of as long as that is still there.
+            self._check_unchanged()
             self._shards[index] = shard
         return shard
+
+    def _check_unchanged(self) -> None:
+        try:
+            stamp = stamp_of((self.path / MANIFEST_NAME).stat())
+        except OSError:
+            stamp = None
+        if stamp != self.manifest.stamp:
+            raise DatasetChangedError(
+                f"{self.path} has been packed again since it was opened. Open it again."
+            ) from None
 
     def locate(self, row: int) -> tuple[int, int]:
         """Shard number and row within it. Negative rows are not taken.
@@ -96,6 +115,11 @@ class DatasetReader:
         """One value of a field: `Shard.value` at the row's place."""
         index, local = self.locate(row)
         return self.shard(index).value(name, local)
+
+    def checksum_problem(self, name: str, row: int) -> str | None:
+        """What is wrong with the stored bytes of a value, None when they are what was written."""
+        index, local = self.locate(row)
+        return self.shard(index).checksum_problem(name, local)
 
     def __getstate__(self) -> tuple[str, str]:
         return str(self.path), self.manifest.digest

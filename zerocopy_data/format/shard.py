@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import json
 import mmap
 import os
+import weakref
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +19,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..errors import ShardDamagedError
+from .. import _native
+from ..errors import ShardDamagedError, ZcdError
 from .columns import arrow_columns, stored_dtype
 from .fields import Bytes, Field, Image, Json, Scalar, Tensor, Text, Tokens
 from .integrity import check_offsets
@@ -66,15 +70,14 @@ class Shard:
         self.path = folder / entry.file
         self.num_rows = entry.rows
         self.fields = fields
-        self._map = _map_file(self.path, entry.bytes)
-        view = np.frombuffer(self._map, np.uint8)
-        self._address = int(view.ctypes.data)
-        self._view = memoryview(self._map)
+        mapped = _map_file(self.path, entry.bytes)
+        self._address = mapped.address
+        self._view = memoryview(mapped).cast("B")
         expected = [column for name, field in fields.items() for column in arrow_columns(name, field)]
         try:
             # use_threads would start Arrow's pool, which does not survive a fork.
             options = pa.ipc.IpcReadOptions(use_threads=False)
-            reader = pa.ipc.open_file(pa.BufferReader(pa.py_buffer(self._map)), options=options)
+            reader = pa.ipc.open_file(pa.BufferReader(mapped), options=options)
             same_columns = reader.schema.equals(pa.schema(expected))
             batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
         except Exception as error:  # whatever pyarrow makes of hostile bytes: always this one error
@@ -154,6 +157,19 @@ class Shard:
         kind = self._batches[group].schema.field(column).type.to_pandas_dtype()
         return int(np.frombuffer(self.chunks(column)[group].slice(local), kind)[0])
 
+    def checksum_problem(self, name: str, row: int) -> str | None:
+        """What is wrong with the stored bytes of a value, None when their CRC-32C is the one that was written."""
+        group, local = self.locate(row)
+        data = self.chunks(name)[group].slice(local)
+        actual = _native.crc32c(data)
+        field = self.fields[name]
+        if isinstance(field, Tensor) and field.ragged:
+            actual = _native.crc32c(self.chunks(f"{name}.shape")[group].slice(local), actual)
+        stored = self.number(f"{name}.crc32c", row)
+        if actual == stored:
+            return None
+        return f"checksum mismatch: CRC-32C of the {len(data)} stored bytes is {actual:08x}, written was {stored:08x}"
+
     def _ragged(self, name: str, field: Tensor, group: int, local: int, data: memoryview) -> npt.NDArray[Any]:
         sizes = np.frombuffer(self.chunks(f"{name}.shape")[group].slice(local), np.int32).tolist()
         array = np.frombuffer(data, stored_dtype(field.dtype)).view(field.dtype)
@@ -212,19 +228,68 @@ class Shard:
         return self._view[start : start + buffer.size]
 
 
-def _map_file(path: Path, size: int) -> mmap.mmap:
+# Python's mmap keeps a duplicate of the descriptor for as long as it lives, and gives no MAP_NORESERVE: a dataset
+# of more shards than `ulimit -n`, or a shard larger than the memory, could not be mapped.
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_MMAP = _LIBC.mmap
+_MMAP.argtypes = (
+    ctypes.c_void_p,
+    ctypes.c_size_t,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_int64,  # off_t
+)
+_MMAP.restype = ctypes.c_void_p
+_MUNMAP = _LIBC.munmap
+_MUNMAP.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+_MUNMAP.restype = ctypes.c_int
+_MAP_FAILED = ctypes.c_void_p(-1).value
+_MAP_NORESERVE = 0x4000  # Python has the name from 3.13 on
+
+
+def _map_file(path: Path, size: int) -> pa.Buffer:
+    """The file's bytes, copy-on-write; the map ends when the last view of the buffer has gone."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         raise ShardDamagedError(path, "the file is missing") from None
     except OSError as error:
-        raise ShardDamagedError(path, f"it cannot be opened ({error.strerror})") from error
+        raise _refused(path, error) from error
     try:
         actual = os.fstat(descriptor).st_size
         if actual != size:
             raise ShardDamagedError(path, f"it has {actual} bytes, the manifest says {size}")
         if size == 0:
             raise ShardDamagedError(path, "it is empty")
-        return mmap.mmap(descriptor, 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+        # Without MAP_NORESERVE the kernel counts the whole map as memory that may be written to.
+        protection, flags = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | _MAP_NORESERVE
+        address = _MMAP(None, size, protection, flags, descriptor, 0)
+        if address == _MAP_FAILED:
+            number = ctypes.get_errno()
+            raise _refused(path, OSError(number, os.strerror(number)))
     finally:
         os.close(descriptor)
+    mapped = (ctypes.c_ubyte * size).from_address(address)
+    weakref.finalize(mapped, _MUNMAP, address, size).atexit = False
+    # All views go through Arrow's buffer, whose reference to the array Python's garbage collector does not see:
+    # it calls the finalizers of weak references first, while a `__del__` in the same cycle may still use a view.
+    return pa.py_buffer(mapped)
+
+
+def _refused(path: Path, error: OSError) -> ZcdError:
+    """The operating system's refusal: of resources, which says nothing about the shard, or of the file."""
+    match error.errno:
+        case errno.EMFILE:
+            return ZcdError(
+                f"shard {path} cannot be opened: this process has as many files open as it may. "
+                "Close some, or raise the limit with: ulimit -n"
+            )
+        case errno.ENFILE:
+            return ZcdError(f"shard {path} cannot be opened: the machine has as many files open as it may.")
+        case errno.ENOMEM | errno.EAGAIN:
+            return ZcdError(
+                f"shard {path} cannot be mapped: the system gives this process no more memory or address space. "
+                "Look at: ulimit -v, and sysctl vm.max_map_count"
+            )
+    return ShardDamagedError(path, f"it cannot be opened ({error.strerror})")

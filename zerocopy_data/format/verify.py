@@ -13,7 +13,7 @@ import xxhash
 
 from .. import _native
 from ..errors import ShardDamagedError
-from .fields import Bytes, Field, Image, Json, Scalar, Tensor, Text
+from .fields import Field, Image, Json, Scalar, Tensor, Text
 from .integrity import utf8_problem
 from .probe import BadImageError, decoded_size
 from .reader import DatasetReader
@@ -175,14 +175,13 @@ def _key(shard: Shard, row: int) -> str | None:
 
 
 def _value_problem(shard: Shard, name: str, field: Field, row: int, data: memoryview) -> str | None:
+    mismatch = shard.checksum_problem(name, row)
+    if mismatch is not None:
+        return mismatch
     match field:
-        case Image() | Bytes():
-            stored, actual = shard.number(f"{name}.crc32c", row), _native.crc32c(data)
-            if stored != actual:
-                return f"its checksum is {actual:08x}, {stored:08x} was written"
-            if isinstance(field, Image) and field.encoding == "encoded":
-                size = (shard.number(f"{name}.width", row), shard.number(f"{name}.height", row))
-                return _image_problem(data, size)
+        case Image(encoding="encoded"):
+            size = (shard.number(f"{name}.width", row), shard.number(f"{name}.height", row))
+            return _image_problem(data, size)
         case Scalar(classes=classes) if classes is not None:
             label = int(shard.value(name, row))
             if not 0 <= label < len(classes):

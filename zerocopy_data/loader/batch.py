@@ -15,18 +15,18 @@ import numpy.typing as npt
 import torch
 
 from .. import _native
-from ..errors import ConfigError, ZcdError
+from ..errors import BadSampleError, ConfigError, ShardDamagedError, ZcdError
 from ..format.fields import Bytes, Image, Scalar, Tensor, Text
 from ..image.pillow import decode_with_pillow
 from ..image.program import ImageProgram
 from ..memory.arena import PAGE, Arena
-from .columns import NativeColumn
+from .columns import NativeColumn, positions
 from .samples import bad_sample, plain_value
 
 if TYPE_CHECKING:
     from .dataset import ShardDataset
 
-_UNSUPPORTED, _CANCELLED = 1, 4  # fault kinds of Column.decode
+_UNSUPPORTED, _CANCELLED, _MISFIT = 1, 4, 5  # fault kinds of Column.decode
 Slot = ctypes.Array  # ctypes.Array[ctypes.c_ubyte]
 
 
@@ -184,7 +184,7 @@ class BatchPlan:
             if name in self._programs:
                 self._decode(name, rows, key, _outs(layout, name, slot), pooled, cancel, helpers, bad)
             elif name in self._columns:
-                self._gather(name, rows, layout.leaves[name][0], slot)
+                self._gather(name, rows, layout.leaves[name][0], slot, bad)
             else:
                 values[name] = self._python_values(name, rows, bad)
         count = len(rows)
@@ -226,22 +226,25 @@ class BatchPlan:
 
         asked = [index for index, kind, _ in faults if kind == _UNSUPPORTED]
         failures = _each(ask_pillow, asked, helpers)
-        failures.update({index: text for index, kind, text in faults if kind != _UNSUPPORTED})
-        for index, text in failures.items():
-            bad.setdefault(index, bad_sample(self.reader, int(rows[index]), f"column {name!r}: {text}"))
+        failures.update({index: (text, kind == _MISFIT) for index, kind, text in faults if kind != _UNSUPPORTED})
+        for index, (text, misfit) in failures.items():
+            bad.setdefault(index, bad_sample(self.reader, int(rows[index]), f"column {name!r}: {text}", misfit))
 
-    def _gather(self, name: str, rows: npt.NDArray[np.int64], leaf: Leaf, slot: Slot[Any]) -> None:
+    def _gather(
+        self, name: str, rows: npt.NDArray[np.int64], leaf: Leaf, slot: Slot[Any], bad: dict[int, ZcdError]
+    ) -> None:
         column = self._columns[name]
         column.map(rows)
-        column.native.gather(rows, leaf.size, leaf.bytes(slot, len(rows)))
+        for index, _, text in column.native.gather(rows, leaf.size, leaf.bytes(slot, len(rows))):
+            bad.setdefault(index, bad_sample(self.reader, int(rows[index]), f"column {name!r}: {text}"))
 
     def _python_values(self, name: str, rows: npt.NDArray[np.int64], bad: dict[int, ZcdError]) -> list[Any]:
-        verify = self.dataset.options.verify and isinstance(self.reader.fields[name], Bytes)
+        verify = self.dataset.options.verify
         out: list[Any] = []
         for index, row in enumerate(rows.tolist()):
             try:
                 out.append(plain_value(self.reader, name, row, verify))
-            except ZcdError as error:
+            except (BadSampleError, ShardDamagedError) as error:
                 # Tracebacks would keep the frames above, and with them the slot, for as long as `skipped` is kept.
                 error.__context__ = None
                 bad.setdefault(index, error.with_traceback(None))
@@ -276,7 +279,9 @@ def _integers(indices: list[int] | npt.NDArray[np.int64]) -> npt.NDArray[np.int6
     array = np.asarray(indices)
     if array.size and array.dtype.kind not in "iub":  # `ds[i]` takes what has __index__; numpy would cut 1.5 to 1
         raise TypeError(f"a sample's index is an integer, not {array.dtype}: {indices[0]!r}")
-    return array.astype(np.int64, copy=False).reshape(-1)
+    if array.ndim != 1:
+        raise TypeError(f"a batch's indices are a flat list of integers, not {array.ndim}-dimensional")
+    return positions(array)
 
 
 def _outs(layout: Layout, name: str, slot: Slot[Any]) -> list[memoryview]:
@@ -290,19 +295,19 @@ def _rearrange(layout: Layout, slot: Slot[Any], count: int, kept: list[int]) -> 
             samples[: len(kept)] = samples[kept]
 
 
-def _each(task: Callable[[int], None], indices: list[int], helpers: Executor | None) -> dict[int, str]:
-    """Runs `task` for each index; the messages of those that failed."""
+def _each(task: Callable[[int], None], indices: list[int], helpers: Executor | None) -> dict[int, tuple[str, bool]]:
+    """Runs `task` for each index; of those that failed the message, and whether the transform didn't fit."""
 
-    def attempt(index: int) -> str | None:
+    def attempt(index: int) -> tuple[str, bool] | None:
         try:
             task(index)
         except _native.ImageError as error:
-            return str(error)
+            return str(error), isinstance(error, _native.ImageMisfit)
         return None
 
     run = map if helpers is None or len(indices) < 2 else helpers.map
-    messages = zip(indices, run(attempt, indices), strict=True)
-    return {index: text for index, text in messages if text is not None}
+    failures = zip(indices, run(attempt, indices), strict=True)
+    return {index: failure for index, failure in failures if failure is not None}
 
 
 def _leaf_types(dataset: ShardDataset, name: str) -> list[tuple[str, tuple[int, ...], bool]]:

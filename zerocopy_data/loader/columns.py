@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
 from .. import _native
-from ..format.fields import Bytes, Image
+from ..format.fields import Image
 from ..format.reader import DatasetReader
+
+
+def positions(indices: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Integers as int64.
+
+    Raises:
+        IndexError: one is beyond int64, where numpy would wrap it to a negative position.
+    """
+    if indices.dtype.kind == "u" and indices.size and int(indices.max()) > np.iinfo(np.int64).max:
+        raise IndexError(f"sample {int(indices.max())}: no dataset is that large")
+    return indices.astype(np.int64, copy=False)
 
 
 class NativeColumn:
@@ -26,7 +39,6 @@ class NativeColumn:
         height, width = 0, 0
         if isinstance(field, Image) and field.shape is not None:
             height, width = field.shape[:2]
-        self._checked = isinstance(field, Image | Bytes)
         self.native = _native.Column(reader.shard_starts.tolist(), raw_width=width, raw_height=height, verify=verify)
 
     def map(self, rows: npt.NDArray[np.int64]) -> None:
@@ -39,7 +51,7 @@ class NativeColumn:
         for index in self.native.missing(rows):
             shard = self.reader.shard(index)
             chunks = shard.chunks(self.name)
-            sums = [c.data for c in shard.chunks(f"{self.name}.crc32c")] if self._checked else [None] * len(chunks)
+            sums = [c.data for c in shard.chunks(f"{self.name}.crc32c")]
             self.native.set_shard(
                 index,
                 [

@@ -12,7 +12,7 @@ from torch.utils.data import Dataset, Sampler, Subset, default_collate
 
 from ..errors import ConfigError
 from .batch import SkippedSamples, why_not_stackable
-from .dataset import ShardDataset
+from .dataset import ShardDataset, seed_number
 from .iterator import ThreadIterator
 from .shuffle import EpochShuffle
 
@@ -47,7 +47,8 @@ class DataLoader(TorchDataLoader[T_co]):
             machine, whatever the number of threads. None draws from torch's generator, as torch's class does, so that
             `torch.manual_seed` governs. Only for a ShardDataset.
         on_error: What a bad sample does over a ShardDataset: 'raise' BadSampleError, 'skip' it (the batch is
-            shorter) or 'substitute' a good sample of the same batch. `skipped` lists those left out.
+            shorter) or 'substitute' a good sample of the same batch. A batch without a good sample is left out, an
+            epoch without one raises ZcdError. `skipped` lists those left out.
 
     Attributes:
         epoch: The epoch that the next `iter()` serves. Counts by itself; `set_epoch` sets it.
@@ -79,7 +80,7 @@ class DataLoader(TorchDataLoader[T_co]):
     ) -> None:
         if on_error not in ON_ERROR:
             raise ConfigError(f"on_error must be one of {', '.join(ON_ERROR)}, not {on_error!r}.")
-        self.seed = seed
+        self.seed = seed = None if seed is None else seed_number(seed)
         self.on_error = on_error
         self.epoch = 0
         self.skipped = SkippedSamples()
@@ -117,8 +118,19 @@ class DataLoader(TorchDataLoader[T_co]):
                 raise ConfigError(reason)
             self._refuse_deaf_workers()
 
+    def check_worker_number_rationality(self) -> None:
+        """torch's warning about more workers than cores; threads are no workers, and idle ones cost nothing."""
+        if not self.uses_threads():
+            super().check_worker_number_rationality()
+
     def set_epoch(self, epoch: int) -> None:
-        """Makes the next `iter()` serve this epoch; reaches samplers that have a `set_epoch` (DistributedSampler)."""
+        """Makes the next `iter()` serve this epoch; reaches samplers that have a `set_epoch` (DistributedSampler).
+
+        Raises:
+            ConfigError: the epoch is negative.
+        """
+        if epoch < 0:
+            raise ConfigError(f"set_epoch({epoch}): epochs count from 0.")
         self.epoch = int(epoch)
         # With a batch sampler of the user's, loader.sampler is another object than the one inside it.
         for sampler in (self.sampler, self.batch_sampler, getattr(self.batch_sampler, "sampler", None)):

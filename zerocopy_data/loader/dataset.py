@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -14,10 +15,11 @@ from torch.utils.data import Dataset
 
 from .. import _native
 from ..errors import ConfigError
-from ..format.fields import Bytes, Field, Image, Scalar
+from ..format.fields import Field, Image, Scalar
 from ..format.reader import DatasetReader
-from ..image.ops import ImageOp
+from ..image.ops import OPS, ImageOp
 from ..image.program import ImageProgram, compile_program
+from .columns import positions
 from .samples import ImageOptions, image_views, plain_value
 
 Transform: TypeAlias = Sequence[ImageOp] | Callable[[Any], Any]
@@ -52,8 +54,22 @@ def open_dataset(
     """
     reader = DatasetReader(path)
     options = ImageOptions(orient, verify, pixel_limit)
+    if isinstance(columns, str):
+        columns = (columns,)
     names = tuple(reader.fields) if columns is None else tuple(columns)
-    return ShardDataset(reader, names, _by_column(reader, transform), seed, options)
+    return ShardDataset(reader, names, _by_column(reader, transform), seed_number(seed), options)
+
+
+def seed_number(seed: Any) -> int:
+    """A seed as a Python int, from any integer (numpy's and torch's included).
+
+    Raises:
+        ConfigError: it is no integer.
+    """
+    try:
+        return operator.index(seed)
+    except TypeError:
+        raise ConfigError(f"seed={seed!r}: a seed is an integer.") from None
 
 
 class ShardDataset(Dataset[Any]):
@@ -156,7 +172,7 @@ class ShardDataset(Dataset[Any]):
             array = np.flatnonzero(array)
         if array.size and array.dtype.kind not in "iu":
             raise TypeError(f"indices are integers or a boolean mask, not {array.dtype}")
-        return self._with(_indices=self.rows(array.astype(np.int64).reshape(-1)))
+        return self._with(_indices=self.rows(positions(array.reshape(-1))))
 
     def rows(self, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Row numbers on disk of positions in this dataset; negative positions count from the end.
@@ -178,13 +194,15 @@ class ShardDataset(Dataset[Any]):
     def raw(self, index: int) -> dict[str, Any]:
         """A sample as it is stored: Image and Bytes columns as read-only views of the mapped file, nothing copied.
 
-        Other columns are as in `ds[i]`. Nothing is decoded and no checksum is checked.
+        Arrays are read-only views too, scalars and text are as in `ds[i]`. Nothing is decoded, no checksum is checked.
         """
         row = self._row(index)
         out: dict[str, Any] = {}
         for name in self.columns:
             value = self.reader.value(name, row)
-            if isinstance(value, np.ndarray):
+            if isinstance(self.reader.fields[name], Scalar):
+                value = plain_value(self.reader, name, row, verify=False)
+            elif isinstance(value, np.ndarray):
                 value = value.view()
                 value.flags.writeable = False
             out[name] = value
@@ -219,15 +237,23 @@ class ShardDataset(Dataset[Any]):
         if isinstance(field, Image):
             value = image_views(self.reader, name, row, self.program(name), key, self.options)
         else:
-            value = plain_value(self.reader, name, row, self.options.verify and isinstance(field, Bytes))
+            value = plain_value(self.reader, name, row, self.options.verify)
         transform = self.transforms.get(name)
-        return transform(value) if callable(transform) else value
+        if not callable(transform):
+            return value
+        try:
+            return transform(value)
+        except Exception as error:
+            got = f"a uint8 tensor {list(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__
+            error.add_note(f"The transform of column {name!r} of {self.path} was given {got}, not a PIL image.")
+            raise
 
     def _row(self, index: Any) -> int:
         try:
-            position = index.__index__()
-        except AttributeError:
-            raise TypeError(f"a sample's index is an integer or a slice, not {type(index).__name__}") from None
+            position = operator.index(index)
+        except TypeError:
+            kind = type(index).__name__
+            raise TypeError(f"a sample's index is an integer or a slice, not {kind}; for many: ds.subset(…)") from None
         size = len(self)
         if not -size <= position < size:
             raise IndexError(f"sample {position} of a dataset with {size} samples")
@@ -266,6 +292,8 @@ def _by_column(reader: DatasetReader, transform: Mapping[str, Transform] | Trans
                 "Give transform={'column': …}."
             )
         transform = {images[0]: transform}
+    # One operation by itself means a list of it.
+    transform = {name: [value] if isinstance(value, OPS) else value for name, value in transform.items()}
     for name, value in transform.items():
         if name not in reader.fields:
             raise ConfigError(f"transform names column {name!r}; {reader.path} has: {', '.join(reader.fields)}.")

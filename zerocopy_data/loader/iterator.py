@@ -13,7 +13,7 @@ from torch.utils.data import _utils
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from ..errors import ZcdError
-from .batch import BatchPlan
+from .batch import BatchPlan, Skipped
 from .shuffle import EpochShuffle
 from .thread_engine import ThreadEngine
 
@@ -63,6 +63,8 @@ class ThreadIterator(_BaseDataLoaderIter):
         # Samplers are generators, begun at the first draw, by when another iterator may have moved the epoch on.
         self._shuffle = (loader.sampler, epoch) if isinstance(loader.sampler, EpochShuffle) else None
         self._skipped = loader.skipped
+        self._served, self._lost = False, 0
+        self._last_lost: Skipped | None = None
         self._exhausted = False
         self._sampler_error: Exception | None = None
         self._pid = os.getpid()
@@ -118,6 +120,12 @@ class ThreadIterator(_BaseDataLoaderIter):
             self._fill()
             if not len(self._engine):
                 self._finalizer()
+                if self._last_lost is not None and not self._served and self._sampler_error is None:
+                    self._served = True  # the next call is the end
+                    raise ZcdError(
+                        f"all {self._lost} samples of this epoch were bad, so it has no batch. The last one: "
+                        f"{self._last_lost.error}"
+                    )
                 try:
                     raise self._sampler_error or StopIteration
                 finally:  # no cycle from the error over this frame back to it: it would keep the iterator alive
@@ -126,7 +134,10 @@ class ThreadIterator(_BaseDataLoaderIter):
             self._fill()
             self._skipped.add(skipped)
             if skipped and _is_empty(batch):
+                self._lost += len(skipped)
+                self._last_lost = skipped[-1]
                 continue
+            self._served = True
             if self._pin_memory:
                 return _utils.pin_memory.pin_memory(batch, self._pin_memory_device)  # type: ignore[no-untyped-call]
             return batch

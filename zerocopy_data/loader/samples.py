@@ -25,8 +25,12 @@ class ImageOptions:
     pixel_limit: int = _native.DEFAULT_PIXEL_LIMIT
 
 
-def bad_sample(reader: DatasetReader, row: int, reason: str) -> BadSampleError:
-    """The error for one row, with all that identifies it."""
+_DAMAGED = "Check the dataset with: zcd verify, or go on without bad samples: DataLoader(on_error='skip')"
+_MISFIT = "The image is sound: the transform doesn't fit it"
+
+
+def bad_sample(reader: DatasetReader, row: int, reason: str, misfit: bool = False) -> BadSampleError:
+    """The error for one row, with all that identifies it. `misfit` says that the transform is to blame."""
     index, _ = reader.locate(row)
     key = None
     if "key" in reader.fields:
@@ -40,7 +44,7 @@ def bad_sample(reader: DatasetReader, row: int, reason: str) -> BadSampleError:
         row,
         key,
         reason,
-        hint="Check the dataset with: zcd verify, or go on without bad samples: DataLoader(on_error='skip')",
+        hint=_MISFIT if misfit else _DAMAGED,
     )
 
 
@@ -73,7 +77,8 @@ def image_views(
                 pixels = decode_with_pillow(value, options.orient, options.pixel_limit)
                 made = program.native.run_pixels(pixels, *key, row)
     except _native.ImageError as error:
-        raise bad_sample(reader, row, f"column {name!r}: {error}") from None
+        misfit = isinstance(error, _native.ImageMisfit)
+        raise bad_sample(reader, row, f"column {name!r}: {error}", misfit) from None
     views = [torch.from_numpy(spec.array(*result)) for spec, result in zip(program.views, made, strict=True)]
     return views if program.multi else views[0]
 
@@ -94,12 +99,11 @@ def plain_value(reader: DatasetReader, name: str, row: int, verify: bool) -> Any
     Raises:
         BadSampleError: `verify` is asked for and the stored checksum differs.
     """
+    if verify:  # before the value is made: of damaged text or JSON none can be
+        problem = reader.checksum_problem(name, row)
+        if problem is not None:
+            raise bad_sample(reader, row, f"column {name!r}: {problem}")
     value = reader.value(name, row)
-    if verify:
-        try:
-            check_sum(reader, name, row, value)
-        except _native.ImageError as error:
-            raise bad_sample(reader, row, f"column {name!r}: {error}") from None
     match reader.fields[name]:
         case Scalar(dtype="int64"):
             return int(value)

@@ -108,5 +108,5 @@ class _Workers:
                 how = f"ended with exit code {code}"
             raise PackError(
                 f"a worker process {how} while it made {task.folder / task.name}. "
-                "The output is unfinished: pack again with --overwrite."
+                "The new dataset was not finished: pack again with --overwrite."
             ) from error

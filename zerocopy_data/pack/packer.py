@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
@@ -62,7 +63,7 @@ def pack(
     limit: int | None = None,
     on_error: str = "raise",
     max_side: int | None = None,
-    quality: int = 90,
+    quality: int | None = None,
     raw: int | None = None,
     overwrite: bool = False,
     progress: ProgressCallback | None = None,
@@ -80,9 +81,10 @@ def pack(
         limit: Keep this many samples of each split, after shuffling.
         on_error: 'raise' stops at the first unusable file; 'skip' leaves such files out and lists them.
         max_side: Re-encode images whose longer side is greater, shrunk to it.
-        quality: JPEG quality of re-encoded images.
+        quality: JPEG quality of re-encoded images, 90 by default. Only with `max_side`.
         raw: Store pixels instead: Resize(raw), CenterCrop(raw), uint8.
-        overwrite: Replace a dataset or an unfinished pack at `out`; never any other folder.
+        overwrite: Replace a dataset or an unfinished pack at `out`; never any other folder. A dataset stays
+            until the new one is whole, so that for a while the disk holds both.
         progress: Called about ten times a second per process.
 
     Returns:
@@ -102,37 +104,49 @@ def pack(
         raise ConfigError(f"limit must be at least 1, not {limit}.")
     if jobs is not None and jobs < 1:
         raise ConfigError(f"jobs must be at least 1, not {jobs}.")
-    recipe = Recipe(max_side, quality, raw)
+    if quality is not None and max_side is None:
+        raise ConfigError("quality is for images that are re-encoded: give max_side (--max-side N) with it.")
+    recipe = Recipe(max_side, 90 if quality is None else quality, raw)
     options = _Options(parse_size(shard_size), shuffle, limit, on_error == "skip", recipe)
     source = Path(source)
     target = default_output(source) if out is None else Path(out)
     _check_apart(source, target)
-    output = OutputFolder(target, overwrite=overwrite)
+    output = OutputFolder(target, overwrite=overwrite, keep_old=True)
     if not output.busy():
         output.check()  # before the source is listed, which takes a while for a million files
     found = find_source(source)
     output.claim()
     finished = False
     try:
-        run = _Run(found, target, options, jobs or len(os.sched_getaffinity(0)), progress)
+        run = _Run(found, target, output.work, options, jobs or len(os.sched_getaffinity(0)), progress)
         splits = tuple(run.pack_split(split) for split in run.splits)
         finished = True
     finally:
         output.release(finished=finished)
     seconds = time.perf_counter() - start
-    return PackSummary(target, found.kind, splits, tuple(run.skipped), run.done.bytes, seconds)
+    ignored: Counter[str] = Counter()
+    for split in found.splits:
+        ignored.update(split.ignored)
+    return PackSummary(target, found.kind, splits, tuple(run.skipped), run.done.bytes, seconds, dict(ignored))
 
 
 class _Run:
     """One pack under way, over all its splits."""
 
     def __init__(
-        self, source: Source, target: Path, options: _Options, jobs: int, progress: ProgressCallback | None
+        self,
+        source: Source,
+        target: Path,
+        work: Path,
+        options: _Options,
+        jobs: int,
+        progress: ProgressCallback | None,
     ) -> None:
         self.source = source
         self.splits = [arrange(split, options.shuffle, options.limit) for split in source.splits]
         self.skipped: list[SkippedSample] = []
         self._target = target
+        self._work = work  # where it is written until all is whole
         self._options = options
         self._jobs = jobs
         self._progress = progress
@@ -141,7 +155,7 @@ class _Run:
         self.done = PackProgress(0, rows, 0, size, 0)
 
     def pack_split(self, split: Split) -> SplitSummary:
-        folder = self._target / split.name if split.name else self._target
+        folder = self._work / split.name  # '' changes nothing
         fields: dict[str, Field] = {"image": self._options.recipe.field()}
         if split.classes is not None:
             fields["label"] = Scalar("int64", split.classes)
@@ -167,7 +181,7 @@ class _Run:
         except OSError as error:
             raise write_problem(error, folder / "dataset.json") from error
         classes = None if split.classes is None else len(split.classes)
-        return SplitSummary(split.name, folder, manifest.rows, len(entries), manifest.bytes, classes)
+        return SplitSummary(split.name, self._target / split.name, manifest.rows, len(entries), manifest.bytes, classes)
 
     def _tasks(self, split: Split, folder: Path, fields: dict[str, Field]) -> list[ShardTask]:
         options = self._options
@@ -202,7 +216,10 @@ class _Run:
 
 def _check_apart(source: Path, target: Path) -> None:
     """Neither folder may lie in the other: the next pack would read its own output, or clear its source."""
-    inner, outer = target.resolve(), source.resolve()
+    try:
+        inner, outer = target.resolve(), source.resolve()
+    except (OSError, RuntimeError) as error:  # RuntimeError: how pathlib reports a link to itself
+        raise SourceError(f"{source} or {target} leads into a loop of links.") from error
     if not source.exists():
         raise SourceError(f"{source} does not exist.")
     if inner == outer or outer in inner.parents or inner in outer.parents:

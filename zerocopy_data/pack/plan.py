@@ -29,7 +29,11 @@ def parse_size(size: str | int) -> int:
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", str(size))
     if not match or match.group(2).upper() not in _UNITS:
         raise ConfigError(f"{size!r} is no size. Write it like 256MB, 64MiB or 1GB.")
-    count = int(float(match.group(1)) * _UNITS[match.group(2).upper()])
+    size_bytes = float(match.group(1)) * _UNITS[match.group(2).upper()]
+    if size_bytes >= 2**63:
+        shown = str(size) if len(str(size)) <= 40 else f"{str(size)[:37]}..."
+        raise ConfigError(f"{shown} is too large a size: no disk holds that much.")
+    count = int(size_bytes)
     if count < 1:
         raise ConfigError(f"a size must be above zero, not {size!r}.")
     return count

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from math import isqrt
 from typing import Any
 
 import numpy as np
@@ -10,10 +13,12 @@ import numpy.typing as npt
 
 from .. import _native
 from ..errors import ConfigError
+from ..format.columns import MAX_COLUMN_BYTES
 from ..format.fields import Image
 from ..format.probe import BadImageError, image_size, pillow_open
 
 _MAX_SIDE = 65_535  # a JPEG header has 16 bits for each side
+_MAX_RAW = isqrt(MAX_COLUMN_BYTES // 3)  # a row holds at most MAX_COLUMN_BYTES
 
 
 @dataclass(frozen=True)
@@ -33,9 +38,9 @@ class Recipe:
     def __post_init__(self) -> None:
         if self.max_side is not None and self.raw is not None:
             raise ConfigError("max_side and raw exclude each other: raw pixels are not encoded again.")
-        for name, value in (("max_side", self.max_side), ("raw", self.raw)):
-            if value is not None and not 1 <= value <= _MAX_SIDE:
-                raise ConfigError(f"{name} must be between 1 and {_MAX_SIDE} pixels, not {value}.")
+        for name, value, most in (("max_side", self.max_side, _MAX_SIDE), ("raw", self.raw, _MAX_RAW)):
+            if value is not None and not 1 <= value <= most:
+                raise ConfigError(f"{name} must be between 1 and {most} pixels, not {value}.")
         if not 1 <= self.quality <= 100:
             raise ConfigError(f"quality must be between 1 and 100, not {self.quality}.")
 
@@ -56,11 +61,25 @@ class Recipe:
         return {}
 
 
+@contextmanager
+def _bad_images() -> Iterator[None]:
+    """What the core refuses about one image is an error of that image: sizes out of range, too little memory."""
+    try:
+        yield
+    except BadImageError:
+        raise
+    except MemoryError as error:
+        raise BadImageError("there is too little memory to decode it") from error
+    except (ValueError, OverflowError) as error:
+        raise BadImageError(f"the image cannot be transformed: {error}") from error
+
+
+@_bad_images()
 def shrink(data: Any, max_side: int, quality: int) -> tuple[Any, int, int]:
     """Encoded bytes with a longer side of at most `max_side`, width and height.
 
     Raises:
-        BadImageError: the image cannot be decoded.
+        BadImageError: the image cannot be decoded, or not be brought to that size.
     """
     width, height = image_size(data)
     if max(width, height) <= max_side:
@@ -76,11 +95,12 @@ def shrink(data: Any, max_side: int, quality: int) -> tuple[Any, int, int]:
     return _native.jpeg_encode(_native.resize(pixels, width, height), quality), width, height
 
 
+@_bad_images()
 def square(data: Any, side: int) -> npt.NDArray[np.uint8]:
     """uint8 [side, side, 3]: torchvision's Resize(side) and CenterCrop(side) of the decoded image.
 
     Raises:
-        BadImageError: the image cannot be decoded.
+        BadImageError: the image cannot be decoded, or not be brought to that size.
     """
     if len(data) == 0:
         raise BadImageError("the file is empty (0 bytes)")

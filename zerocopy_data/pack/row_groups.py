@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from .. import _native
-from ..format.columns import MAX_COLUMN_BYTES, image_array, tensor_array
+from ..format.columns import MAX_COLUMN_BYTES, image_array, scalar_arrays, tensor_array, text_arrays
 from ..format.probe import BadImageError
 
 
@@ -101,6 +101,11 @@ class RawGroup:
         return [tensor_array(self._kind, stored), pa.array(np.array(self._checksums, np.uint32))]
 
 
-def key_array(keys: Sequence[str]) -> pa.Array:
-    """Keys as UTF-8; a file name that is none keeps its bytes visible as \\xNN."""
-    return pa.array([key.encode(errors="surrogateescape").decode(errors="backslashreplace") for key in keys])
+def label_arrays(labels: npt.NDArray[np.int64]) -> list[pa.Array]:
+    """label, label.crc32c."""
+    return scalar_arrays(labels)
+
+
+def key_arrays(keys: Sequence[str]) -> list[pa.Array]:
+    """key, key.crc32c: keys as UTF-8; a file name that is none keeps its bytes visible as \\xNN."""
+    return text_arrays([key.encode(errors="surrogateescape").decode(errors="backslashreplace") for key in keys])

@@ -18,13 +18,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..errors import BadSampleError
-from ..format.columns import arrow_schema
+from ..format.columns import MAX_COLUMN_BYTES, arrow_schema
 from ..format.fields import Field
 from ..format.manifest import ShardEntry
 from ..format.probe import BadImageError, image_size
 from ..format.shard_writer import ShardWriter
+from .names import printable
 from .recipe import Recipe, shrink, square
-from .row_groups import EncodedGroup, RawGroup, key_array
+from .row_groups import EncodedGroup, RawGroup, key_arrays, label_arrays
 
 _REPORT_SECONDS = 0.1
 
@@ -132,7 +133,7 @@ class _ShardJob:
                     space = group.space(size)
                     _read(descriptor, space)
                 width, height = image_size(space)
-            except (OSError, BadImageError) as error:
+            except (OSError, BadImageError, MemoryError) as error:
                 self._bad(key, error)
                 continue
             group.add(row, space, width, height)
@@ -172,6 +173,8 @@ class _ShardJob:
 
         def load(key: str) -> tuple[int, Any]:
             with _open(f"{self.task.root}/{key}") as (descriptor, size):
+                if size > MAX_COLUMN_BYTES:
+                    raise BadImageError(f"the file has {size} bytes; a row holds at most 2^31 - 1")
                 data = bytearray(size)
                 _read(descriptor, memoryview(data))
             return size, prepare(data)
@@ -188,7 +191,7 @@ class _ShardJob:
                     row, key, future = waiting.popleft()
                     try:
                         size, prepared = future.result()
-                    except (OSError, BadImageError) as error:
+                    except (OSError, BadImageError, MemoryError) as error:
                         self._bad(key, error)
                         continue
                     yield row, prepared
@@ -204,8 +207,8 @@ class _ShardJob:
         others: list[pa.Array] = []
         rows = group.rows
         if self.task.labels is not None:
-            others.append(pa.array(self.task.labels[rows]))
-        others.append(key_array([self.task.keys[row] for row in rows]))
+            others += label_arrays(self.task.labels[rows])
+        others += key_arrays([self.task.keys[row] for row in rows])
         batch = pa.RecordBatch.from_arrays([*group.arrays(), *others], schema=self._schema)
         if self._shard is None:
             self._shard = ShardWriter(self.task.folder, self.task.name, self._schema)
@@ -218,7 +221,7 @@ class _ShardJob:
             writing.result()
 
     def _bad(self, key: str, error: Exception) -> None:
-        reason = _reason(error)
+        reason, key = _reason(error), printable(key)
         if not self.task.skip_bad:
             raise BadSampleError(
                 self.task.root,
@@ -226,8 +229,8 @@ class _ShardJob:
                 None,
                 key,
                 reason,
-                hint="Repair or remove the file, or leave such files out with --on-error skip "
-                "(zcd.pack: on_error='skip')",
+                hint="Repair or remove the file, or leave such files out: pack again with --on-error skip --overwrite "
+                "(zcd.pack: on_error='skip', overwrite=True)",
             ) from error
         self.skipped.append((key, reason))
         self._unreported[2] += 1
@@ -271,4 +274,6 @@ def _read(descriptor: int, space: memoryview) -> None:
 def _reason(error: Exception) -> str:
     if isinstance(error, OSError):
         return f"the file cannot be read: {error.strerror or error}"
+    if isinstance(error, MemoryError):
+        return "there is too little memory to read it"
     return str(error)

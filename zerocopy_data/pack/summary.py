@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 
@@ -38,6 +39,7 @@ class PackSummary:
         skipped: What was left out.
         source_bytes: Bytes read from the source.
         seconds: Wall time, listing the source included.
+        ignored: Files of no known image extension by extension; '' are those without one.
     """
 
     path: Path
@@ -46,6 +48,7 @@ class PackSummary:
     skipped: tuple[SkippedSample, ...]
     source_bytes: int
     seconds: float
+    ignored: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:

@@ -77,7 +77,7 @@ class Report:
                 "mean_kb": round(self.mean_bytes / 1e3, 1),
             },
             "options": {"batch_size": self.request.batch_size, "threads": self.request.threads},
-            "interval": "order statistics around the median, 95 % (93.8 % with five repeats)",
+            "interval": "order statistics around the median: 95 % where the repeats suffice, else smallest to largest",
             "results": [result.as_json() for result in self.results],
             "ratios": [
                 {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -62,10 +63,11 @@ def split_folder(path: Path, kind: str, flat_labels: FlatLabels) -> Source:
 
 def unlabelled_split(name: str, folder: Path) -> Split:
     """Flat images without labels, as test sets come."""
-    keys, sizes = flat_images(folder)
+    ignored: Counter[str] = Counter()
+    keys, sizes = flat_images(folder, ignored)
     if not keys:
         raise SourceError(f"{folder} is empty: it holds no images. Remove the folder, or fill it.")
-    return Split(name, folder, keys, np.array(sizes, np.int64), None, None)
+    return Split(name, folder, keys, np.array(sizes, np.int64), None, None, ignored)
 
 
 def refuse_flat(name: str, folder: Path, classes: tuple[str, ...]) -> Split:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import re
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -81,7 +82,8 @@ def _read_solution(path: Path) -> dict[str, str]:
 
 
 def _labelled(name: str, folder: Path, classes: Sequence[str], wnids: dict[str, str], labels_file: Path) -> Split:
-    keys, sizes = flat_images(folder)
+    ignored: Counter[str] = Counter()
+    keys, sizes = flat_images(folder, ignored)
     if not keys:
         raise SourceError(f"{folder} is empty: it holds no images. Remove the folder, or fill it.")
     index = {wnid: number for number, wnid in enumerate(classes)}
@@ -96,7 +98,7 @@ def _labelled(name: str, folder: Path, classes: Sequence[str], wnids: dict[str, 
                 "Pack it with the train/ it belongs to."
             )
         labels[row] = index[wnid]
-    return Split(name, folder, keys, np.array(sizes, np.int64), labels, tuple(classes))
+    return Split(name, folder, keys, np.array(sizes, np.int64), labels, tuple(classes), ignored)
 
 
 def _from_ground_truth(name: str, folder: Path, classes: Sequence[str], truth: Path) -> Split:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from ...errors import SourceError
+from ..names import is_text, printable
 
 # torchvision.datasets.folder.IMG_EXTENSIONS
 IMAGE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
@@ -27,6 +29,7 @@ class Split:
         sizes: int64 [samples], file sizes in bytes, 0 where the file cannot be looked at.
         labels: int64 [samples], indices into `classes`; None when there are no labels.
         classes: Class names in the order of their indices, None without labels.
+        ignored: How many files of no known image extension lie among the samples, by extension.
     """
 
     name: str
@@ -35,12 +38,13 @@ class Split:
     sizes: npt.NDArray[np.int64]
     labels: npt.NDArray[np.int64] | None
     classes: tuple[str, ...] | None
+    ignored: Mapping[str, int] = field(default_factory=dict)
 
     def take(self, rows: npt.NDArray[np.int64]) -> Split:
         """The split with only these rows, in this order."""
         labels = None if self.labels is None else self.labels[rows]
         keys = [self.keys[row] for row in rows.tolist()]
-        return Split(self.name, self.root, keys, self.sizes[rows], labels, self.classes)
+        return Split(self.name, self.root, keys, self.sizes[rows], labels, self.classes, self.ignored)
 
 
 @dataclass(frozen=True)
@@ -57,26 +61,40 @@ def class_names(folder: Path) -> list[str]:
         return sorted(entry.name for entry in entries if entry.is_dir())
 
 
-def image_files(folder: Path) -> tuple[list[str], list[int]]:
-    """Images anywhere under `folder` in ImageFolder's order: keys relative to its parent, and sizes."""
+def image_files(folder: Path, ignored: Counter[str] | None = None) -> tuple[list[str], list[int]]:
+    """Images anywhere under `folder` in ImageFolder's order: keys relative to its parent, and sizes.
+
+    Args:
+        ignored: Counts what is no image, by extension.
+
+    Raises:
+        SourceError: a folder cannot be read, or a link leads back to a folder above it.
+    """
     keys: list[str] = []
     sizes: list[int] = []
     prefix = len(str(folder)) - len(folder.name)
-    for root, _, names in sorted(os.walk(folder, followlinks=True, onerror=_unreadable)):
+    found = []
+    for root, folders, names in os.walk(folder, followlinks=True, onerror=_unreadable):
+        _refuse_loops(root, folders)
+        found.append((root, names))
+    for root, names in sorted(found):
         for name in sorted(names):
             if name.lower().endswith(IMAGE_EXTENSIONS):
                 path = f"{root}/{name}"
                 keys.append(path[prefix:])
                 sizes.append(_size(path))
+            elif ignored is not None:
+                ignored[_extension(name)] += 1
     return keys, sizes
 
 
-def flat_images(folder: Path) -> tuple[list[str], list[int]]:
-    """Images directly inside `folder`, sorted by name."""
+def flat_images(folder: Path, ignored: Counter[str] | None = None) -> tuple[list[str], list[int]]:
+    """Images directly inside `folder`, sorted by name; `ignored` counts other files by extension."""
     with os.scandir(folder) as entries:
-        names = sorted(
-            entry.name for entry in entries if not entry.is_dir() and entry.name.lower().endswith(IMAGE_EXTENSIONS)
-        )
+        files = sorted(entry.name for entry in entries if not entry.is_dir())
+    names = [name for name in files if name.lower().endswith(IMAGE_EXTENSIONS)]
+    if ignored is not None:
+        ignored.update(_extension(name) for name in files if not name.lower().endswith(IMAGE_EXTENSIONS))
     return names, [_size(f"{folder}/{name}") for name in names]
 
 
@@ -94,6 +112,11 @@ def class_split(name: str, root: Path, classes: Sequence[str] | None = None) -> 
         images, _ = flat_images(root)
         what = f"holds {len(images)} images but no class folders" if images else "is empty: no class folders"
         raise SourceError(f"{root} {what}. Sort the images into one folder per class.")
+    unstorable = [printable(class_name) for class_name in present if not is_text(class_name)]
+    if unstorable:
+        raise SourceError(
+            f"{printable(str(root))} has class folders whose names are no UTF-8: {_some(unstorable)}. Rename them."
+        )
     known = present if classes is None else list(classes)
     unknown = sorted(set(present) - set(known))
     if unknown:
@@ -106,8 +129,9 @@ def class_split(name: str, root: Path, classes: Sequence[str] | None = None) -> 
     sizes: list[int] = []
     labels: list[int] = []
     empty = []
+    ignored: Counter[str] = Counter()
     for class_name in present:
-        class_keys, class_sizes = image_files(root / class_name)
+        class_keys, class_sizes = image_files(root / class_name, ignored)
         if not class_keys:
             empty.append(class_name)
         keys += class_keys
@@ -118,12 +142,26 @@ def class_split(name: str, root: Path, classes: Sequence[str] | None = None) -> 
             f"{root} has class folders without an image: {_some(empty)}. Remove them (they would shift "
             f"the labels); images are files that end in {', '.join(IMAGE_EXTENSIONS)}."
         )
-    return Split(name, root, keys, np.array(sizes, np.int64), np.array(labels, np.int64), tuple(known))
+    return Split(name, root, keys, np.array(sizes, np.int64), np.array(labels, np.int64), tuple(known), ignored)
 
 
 def _some(names: Sequence[str]) -> str:
     shown = ", ".join(names[:5])
     return shown if len(names) <= 5 else f"{shown} and {len(names) - 5} more"
+
+
+def _extension(name: str) -> str:
+    return printable(os.path.splitext(name)[1].lower())  # noqa: PTH122 - as for _size
+
+
+def _refuse_loops(root: str, folders: Sequence[str]) -> None:
+    """Such a link would show the same images again and again, some forty times until the system gives up."""
+    for name in folders:
+        path = f"{root}/{name}"
+        if os.path.islink(path):  # noqa: PTH114
+            above, target = (os.path.realpath(place) for place in (root, path))
+            if f"{above}/".startswith(f"{target.rstrip('/')}/"):
+                raise SourceError(f"{printable(path)} is a link to a folder above itself. Remove it.")
 
 
 def _size(path: str) -> int:

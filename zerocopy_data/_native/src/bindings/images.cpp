@@ -117,6 +117,22 @@ std::uint32_t crc(nb::handle data, std::uint32_t value) {
   return crc32c(view.data(), view.size(), value);
 }
 
+nb::ndarray<std::uint32_t, nb::numpy, nb::ndim<1>> crc_rows(nb::handle data, std::size_t row_bytes) {
+  const BufferView view(data);
+  if (row_bytes == 0 || view.size() % row_bytes != 0)
+    throw std::invalid_argument("the data is no whole number of rows");
+  const std::size_t rows = view.size() / row_bytes;
+  std::unique_ptr<std::uint32_t[]> sums(new std::uint32_t[rows]);
+  {
+    nb::gil_scoped_release release;
+    for (std::size_t i = 0; i < rows; ++i) sums[i] = crc32c(view.data() + i * row_bytes, row_bytes);
+  }
+  std::uint32_t* raw = sums.release();
+  nb::capsule owner(raw, [](void* p) noexcept { delete[] static_cast<std::uint32_t*>(p); });
+  const std::size_t shape[1] = {rows};
+  return {raw, 1, shape, owner};
+}
+
 }  // namespace
 
 void bind_images(nb::module_& m) {
@@ -124,6 +140,7 @@ void bind_images(nb::module_& m) {
   m.def("jpeg_library", &jpeg_library);
   m.def("simd", &simd_name);
   m.def("crc32c", &crc, nb::arg("data"), nb::arg("value") = 0);
+  m.def("crc32c_rows", &crc_rows, nb::arg("data"), nb::arg("row_bytes"));
   nb::class_<JpegHeader>(m, "JpegInfo")
       .def_prop_ro("width", &JpegHeader::width)
       .def_prop_ro("height", &JpegHeader::height)

@@ -403,9 +403,13 @@ void bind_loading(nb::module_& m) {
              const BufferView view(out, true);
              if (item == 0 ? rows.shape(0) != 0 : view.size() / item < rows.shape(0))
                throw std::invalid_argument("the output buffer is too small for the rows");
-             nb::gil_scoped_release release;
-             gather(self.table(), rows.data(), static_cast<std::int64_t>(rows.shape(0)), item, self.image().verify,
-                    view.data());
+             std::vector<Outcome> outcomes;
+             {
+               nb::gil_scoped_release release;
+               outcomes = gather(self.table(), rows.data(), static_cast<std::int64_t>(rows.shape(0)), item,
+                                 self.image().verify, view.data());
+             }
+             return outcomes_list(outcomes);
            },
            nb::arg("rows"), nb::arg("item"), nb::arg("out"));
 

@@ -15,14 +15,19 @@ NB_MODULE(_core, m) {
       PyErr_NewException("zerocopy_data._native._core.ImageError", PyExc_ValueError, nullptr);
   static PyObject* unsupported_image =
       PyErr_NewException("zerocopy_data._native._core.UnsupportedImage", image_error, nullptr);
+  static PyObject* misfit_error =
+      PyErr_NewException("zerocopy_data._native._core.ImageMisfit", image_error, nullptr);
+  m.attr("ImageMisfit") = nb::borrow(misfit_error);
   m.attr("ImageError") = nb::borrow(image_error);
   m.attr("UnsupportedImage") = nb::borrow(unsupported_image);
   nb::register_exception_translator([](const std::exception_ptr& p, void*) {
     try {
       std::rethrow_exception(p);
     } catch (const zcd::Fault& fault) {
-      const bool ask_pillow = fault.kind == zcd::FaultKind::unsupported;
-      PyErr_SetString(ask_pillow ? unsupported_image : image_error, fault.what());
+      PyErr_SetString(fault.kind == zcd::FaultKind::unsupported ? unsupported_image
+                      : fault.kind == zcd::FaultKind::misfit    ? misfit_error
+                                                                : image_error,
+                      fault.what());
     }
   });
   zcd::py::bind_images(m);

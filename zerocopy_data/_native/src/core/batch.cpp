@@ -46,6 +46,7 @@ std::vector<Outcome> decode_batch(const ImageColumn& column, const Program& prog
     }
     try {
       Scratch& scratch = thread_scratch();
+      scratch.reader.watch(cancel);
       Sample sample(program, scratch);
       open_value(column, column.table->at(rows[i]), sample);
       sample.plan({seed, epoch, static_cast<std::uint64_t>(rows[i])});
@@ -66,14 +67,20 @@ std::vector<Outcome> decode_batch(const ImageColumn& column, const Program& prog
   return outcomes;
 }
 
-void gather(const Table& table, const std::int64_t* rows, std::int64_t n, std::size_t item, bool verify,
-            std::uint8_t* out) {
+std::vector<Outcome> gather(const Table& table, const std::int64_t* rows, std::int64_t n, std::size_t item, bool verify,
+                            std::uint8_t* out) {
+  std::vector<Outcome> outcomes(static_cast<std::size_t>(n));
   for (std::int64_t i = 0; i < n; ++i, out += item) {
-    const Value value = table.at(rows[i]);
-    if (value.size != item) throw Fault(FaultKind::damaged, "a value of the wrong number of bytes");
-    if (verify) check_sum(value);
-    std::memcpy(out, value.data, item);
+    try {
+      const Value value = table.at(rows[i]);
+      if (value.size != item) throw Fault(FaultKind::damaged, "a value of the wrong number of bytes");
+      if (verify) check_sum(value);
+      std::memcpy(out, value.data, item);
+    } catch (const Fault& fault) {
+      outcomes[static_cast<std::size_t>(i)] = {fault.kind, fault.what()};
+    }
   }
+  return outcomes;
 }
 
 }  // namespace zcd

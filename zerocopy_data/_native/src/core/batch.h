@@ -38,7 +38,9 @@ std::vector<Outcome> decode_batch(const ImageColumn& column, const Program& prog
 // Opens one value in `sample`: checks it, and reads its header.
 void open_value(const ImageColumn& column, const Value& value, Sample& sample);
 
-// Copies values of `item` bytes each to `out`, in order. Throws Fault where a value has another size or a wrong sum.
-void gather(const Table& table, const std::int64_t* rows, std::int64_t n, std::size_t item, bool verify, std::uint8_t* out);
+// Copies values of `item` bytes each to `out`, in order; one outcome a row. A value of another size or with a wrong sum is
+// a fault, and its place stays as it was.
+std::vector<Outcome> gather(const Table& table, const std::int64_t* rows, std::int64_t n, std::size_t item, bool verify,
+                            std::uint8_t* out);
 
 }  // namespace zcd

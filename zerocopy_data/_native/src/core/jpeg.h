@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -40,6 +41,10 @@ class JpegReader {
   // Decodes `rect` (in coordinates after orientation) of the opened image; the pixels lie in `stored` or, for a
   // rotated image, `oriented`. Equal in every byte to the same part of a full decode.
   Pixels decode(const Rect& rect, Buffer& stored, Buffer& oriented);
+
+  // From now on decoding a progressive image, which may take long, ends with Fault(cancelled) once `cancel` is set. Null
+  // for never.
+  void watch(const std::atomic<bool>* cancel);
 
   // Decodes to the last line without keeping a pixel; throws when the data ends before it.
   void check_complete(Buffer& row);

@@ -12,8 +12,9 @@
 namespace zcd {
 namespace {
 
-// More than any real encoder writes (10 to 20 for progressive); each costs a pass over all coefficients.
-constexpr int kMaxScans = 500;
+// Real encoders write 10 to 20 scans for a progressive image. Each costs a pass over all coefficients, and costs a
+// hostile file next to nothing.
+constexpr int kMaxScans = 100;
 
 // Chroma upsampling reads one sample beyond the region on every side; a chroma sample covers up to four pixels
 // (4:1:1), so a margin of that many pixels makes a region equal to the same part of a full decode.
@@ -77,6 +78,8 @@ struct JpegReader::Impl {
   JpegErrors errors;
   jpeg_source_mgr source{};
   jpeg_progress_mgr progress{};
+  const std::atomic<bool>* cancel = nullptr;
+  bool cancelled = false, too_many_scans = false;
   const std::uint8_t* data = nullptr;
   std::size_t size = 0;
 
@@ -91,12 +94,16 @@ struct JpegReader::Impl {
       jpeg_create_decompress(&info);
       info.src = &source;
       info.progress = &progress;
+      info.client_data = this;
       jpeg_read_header(&info, TRUE);
     });
     info.out_color_space = JCS_RGB;
     info.dct_method = JDCT_ISLOW;
     info.do_fancy_upsampling = TRUE;
   }
+
+  // Begins decoding: of a progressive image all scans are read here.
+  void start();
 
   static void no_op(j_decompress_ptr) {}
   static boolean out_of_data(j_decompress_ptr info) {
@@ -111,7 +118,10 @@ struct JpegReader::Impl {
   }
   static void watch_scans(j_common_ptr common) {
     auto* info = reinterpret_cast<j_decompress_ptr>(common);
-    if (info->input_scan_number > kMaxScans) ERREXIT(info, JERR_BAD_PROGRESSION);
+    auto* impl = static_cast<Impl*>(info->client_data);
+    impl->cancelled = impl->cancel != nullptr && impl->cancel->load(std::memory_order_relaxed);
+    impl->too_many_scans = info->input_scan_number > kMaxScans;
+    if (impl->cancelled || impl->too_many_scans) ERREXIT(info, JERR_BAD_PROGRESSION);
   }
 };
 
@@ -159,13 +169,27 @@ JpegHeader JpegReader::open(const std::uint8_t* data, std::size_t size, bool ori
   return header_;
 }
 
+void JpegReader::watch(const std::atomic<bool>* cancel) { impl_->cancel = cancel; }
+
+void JpegReader::Impl::start() {
+  cancelled = too_many_scans = false;
+  try {
+    errors.guard([&] { jpeg_start_decompress(&info); });
+  } catch (const Fault&) {
+    if (cancelled) throw Fault(FaultKind::cancelled, "cancelled");
+    if (too_many_scans)
+      throw Fault(FaultKind::damaged, "more than " + std::to_string(kMaxScans) + " scans: made to keep decoders busy");
+    throw;
+  }
+}
+
 Pixels JpegReader::decode_stored(const Rect& rect, Buffer& out) {
   auto& i = *impl_;
   const int width = header_.stored_width;
   const int x0 = std::max(0, rect.x - kMargin), x1 = std::min(width, rect.x + rect.w + kMargin);
   JDIMENSION first = 0, columns = static_cast<JDIMENSION>(width);
+  i.start();
   i.errors.guard([&] {
-    jpeg_start_decompress(&i.info);
     if ((x0 == 0 && x1 == width) || is_smoothed(i.info)) return;
     first = static_cast<JDIMENSION>(x0);
     columns = static_cast<JDIMENSION>(x1 - x0);
@@ -202,8 +226,8 @@ Pixels JpegReader::decode(const Rect& rect, Buffer& stored, Buffer& oriented) {
 void JpegReader::check_complete(Buffer& row) {
   auto& i = *impl_;
   std::uint8_t* base = row.reserve(static_cast<std::size_t>(header_.stored_width) * kChannels);
+  i.start();
   i.errors.guard([&] {
-    jpeg_start_decompress(&i.info);
     while (i.info.output_scanline < i.info.output_height) {
       JSAMPROW to = base;
       jpeg_read_scanlines(&i.info, &to, 1);

@@ -50,7 +50,7 @@ Rect random_crop_rect(const Op& op, int width, int height, Draws& draws) {
     h += 2 * (op.height - h);
   }
   if (w < op.width || h < op.height)
-    throw Fault(FaultKind::damaged, "RandomCrop of " + std::to_string(op.height) + "x" + std::to_string(op.width) +
+    throw Fault(FaultKind::misfit, "RandomCrop of " + std::to_string(op.height) + "x" + std::to_string(op.width) +
                                         " is larger than the image of " + std::to_string(h) + "x" + std::to_string(w) +
                                         " (height x width); use pad_if_needed=True or Resize first");
   const int y = draws.below(h - op.height + 1), x = draws.below(w - op.width + 1);
@@ -77,7 +77,7 @@ Rect resized(const Op& op, int width, int height) {
     new_large = op.max_size;
   }
   if (new_small < 1 || new_large > 65535)
-    throw Fault(FaultKind::damaged, "Resize would make " + std::to_string(new_large) + "x" + std::to_string(new_small) +
+    throw Fault(FaultKind::misfit, "Resize would make " + std::to_string(new_large) + "x" + std::to_string(new_small) +
                                         " pixels of " + std::to_string(width) + "x" + std::to_string(height));
   const int l = static_cast<int>(new_large);
   return width <= height ? Rect{0, 0, new_small, l} : Rect{0, 0, l, new_small};

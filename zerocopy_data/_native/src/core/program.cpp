@@ -139,7 +139,7 @@ void Sample::run(std::uint8_t* const* outs, bool sized) {
     const auto [w, h] = result_size(recipe_[v]);
     const View& view = program_.views[v];
     if (sized && (w != view.width || h != view.height))
-      throw Fault(FaultKind::damaged, "came out as " + std::to_string(h) + "x" + std::to_string(w) +
+      throw Fault(FaultKind::misfit, "came out as " + std::to_string(h) + "x" + std::to_string(w) +
                                           ", the batch needs " + std::to_string(view.height) + "x" +
                                           std::to_string(view.width) + " (height x width)");
   }
