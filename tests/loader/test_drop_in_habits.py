@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import warnings
 from pathlib import Path
 
@@ -199,3 +201,24 @@ def test_positions_beyond_int64_do_not_wrap(numbers: Path, indices: list[int]) -
 def test_nested_indices_are_refused(numbers: Path) -> None:
     with pytest.raises(TypeError, match="flat list"):
         list(zcd.DataLoader(zcd.open(numbers).as_tuple("label"), batch_sampler=[[[1, 2], [3, 4]]]))
+
+
+def test_a_loader_keeps_its_slots_from_epoch_to_epoch_and_still_pickles(small_photos: Path) -> None:
+    loader = zcd.DataLoader(zcd.open(small_photos, transform=[zcd.CenterCrop(16)]), batch_size=2, num_workers=1)
+    for _ in range(5):
+        for _ in loader:
+            pass
+    assert loader._plan is not None
+    assert loader._plan.layout.arena.slots_made <= 6  # four in flight, one held by the loop, one just let go
+    assert len(list(pickle.loads(pickle.dumps(loader)))) == 3
+    assert len(list(copy.deepcopy(loader))) == 3
+
+
+def test_a_changed_policy_gets_a_plan_of_its_own(small_photos: Path) -> None:
+    ds = zcd.open(small_photos, transform=[zcd.RandomCrop(64)])
+    loader = zcd.DataLoader(ds, batch_size=2)
+    with pytest.raises(zcd.BadSampleError):
+        list(loader)
+    loader.on_error = "skip"
+    with pytest.raises(zcd.ZcdError, match="all 6 samples"):
+        list(loader)

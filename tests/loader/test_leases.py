@@ -14,7 +14,7 @@ import torch
 from loader_data import CROP, ROWS, assert_same, cloned, copied, flip_byte, keyed
 
 import zerocopy_data as zcd
-from zerocopy_data.loader import iterator as iterator_module
+from zerocopy_data.loader import dataloader as loader_module
 from zerocopy_data.memory.arena import Arena
 
 WORKERS = pytest.mark.parametrize("workers", [0, 2])
@@ -34,13 +34,13 @@ def arenas(monkeypatch: pytest.MonkeyPatch) -> list[Arena]:
     """The arena of every batch plan that loaders make from here on."""
     made: list[Arena] = []
 
-    class Recorded(iterator_module.BatchPlan):
+    class Recorded(loader_module.BatchPlan):
         def _lay_out(self, capacity: int) -> Any:
             layout = super()._lay_out(capacity)
             made.append(layout.arena)
             return layout
 
-    monkeypatch.setattr(iterator_module, "BatchPlan", Recorded)
+    monkeypatch.setattr(loader_module, "BatchPlan", Recorded)
     return made
 
 
@@ -148,8 +148,10 @@ def test_letting_go_of_many_batches_gives_memory_back(photos_path: Path, workers
     ds = zcd.open(photos_path, [zcd.RandomResizedCrop(224), zcd.Normalize()])
     loader = make(ds.subset(list(range(ROWS)) * 3), workers, 8)
     kept = list(loader)  # 22 batches of 4.8 MB
+    iterator = iter(loader)  # of the same arena, whose free slots are kept for it
+    for _ in range(8):
+        next(iterator)
     full = resident()
-    iterator = iter(loader)
     kept.clear()
     assert full - resident() > 60 << 20
     del iterator

@@ -130,6 +130,10 @@ class BatchPlan:
         self._growing = threading.Lock()
         self.layout = self._lay_out(batch_size)
 
+    def serves(self, dataset: ShardDataset, keep: int, on_error: str) -> bool:
+        """Whether this plan makes the same batches as a new one would."""
+        return self.dataset is dataset and self._keep == keep and self.on_error == on_error
+
     def _lay_out(self, capacity: int) -> Layout:
         leaves: dict[str, list[Leaf]] = {name: [] for name in self._columns}
         offset = 0

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import Dataset, Sampler, Subset, default_collate
 
 from ..errors import ConfigError
-from .batch import SkippedSamples, why_not_stackable
+from .batch import BatchPlan, SkippedSamples, why_not_stackable
 from .dataset import ShardDataset, seed_number
 from .iterator import ThreadIterator
 from .shuffle import EpochShuffle
@@ -84,6 +84,7 @@ class DataLoader(TorchDataLoader[T_co]):
         self.on_error = on_error
         self.epoch = 0
         self.skipped = SkippedSamples()
+        self._plan: BatchPlan | None = None
         shards = as_shards(dataset)
         if seed is not None:
             if shards is None:
@@ -148,6 +149,16 @@ class DataLoader(TorchDataLoader[T_co]):
         """Samples in the largest batch as far as is known before it comes, None where only the batch sampler knows."""
         size = self.batch_size if self.batch_size is not None else getattr(self.batch_sampler, "batch_size", None)
         return size if isinstance(size, int) else None
+
+    def plan(self, dataset: ShardDataset, room: int, keep: int) -> BatchPlan:
+        """The plan of the epoch before, with its slots, where nothing has changed: new memory costs a fault a page."""
+        made = self._plan
+        if made is None or not made.serves(dataset, keep, self.on_error):
+            made = self._plan = BatchPlan(dataset, room, keep, self.on_error)
+        return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_plan": None}  # native columns and memory don't pickle
 
     def begin_epoch(self) -> int:
         """The epoch that begins now; counts on."""

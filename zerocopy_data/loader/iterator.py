@@ -13,7 +13,7 @@ from torch.utils.data import _utils
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from ..errors import ZcdError
-from .batch import BatchPlan, Skipped
+from .batch import Skipped
 from .shuffle import EpochShuffle
 from .thread_engine import ThreadEngine
 
@@ -52,7 +52,7 @@ class ThreadIterator(_BaseDataLoaderIter):
         dataset = loader.shards()
         # Room for what is likely: people write batch_size=10**9 for "everything", and slots grow when it isn't enough.
         room = max(1, min(loader.largest_batch() or 1, len(dataset)))
-        self._plan = BatchPlan(dataset, room, depth + 2, loader.on_error)
+        self._plan = loader.plan(dataset, room, depth + 2)
         epoch = loader.begin_epoch()
         if loader.seed is None:
             # Persistent: torch draws the base seed once in an iterator's life, the rounds tell its epochs apart.

@@ -38,7 +38,7 @@ class Arena:
     def lease(self) -> ctypes.Array[ctypes.c_ubyte]:
         """A slot as a writable buffer that belongs to its holder until the last reference to it dies."""
         try:
-            memory = self._free.popleft()
+            memory = self._free.pop()  # the latest: its pages are the likeliest to be in the cache
         except IndexError:
             memory = _allocate(self.slot_bytes)
             self._made += 1
