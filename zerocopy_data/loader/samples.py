@@ -10,7 +10,7 @@ import torch
 
 from .. import _native
 from ..errors import BadSampleError
-from ..format.fields import Bytes, Image, Scalar, Tensor, Tokens
+from ..format.fields import Bytes, Scalar, Tensor, Tokens
 from ..format.reader import DatasetReader
 from ..image.pillow import decode_with_pillow
 from ..image.program import ImageProgram
@@ -67,7 +67,9 @@ def image_views(
     value = reader.value(name, row)
     try:
         if options.verify:
-            check_sum(reader, name, row, value)
+            problem = reader.checksum_problem(name, row)
+            if problem is not None:
+                raise _native.ImageError(problem)
         if isinstance(value, np.ndarray):
             made = program.native.run_pixels(value, *key, row)
         else:
@@ -81,16 +83,6 @@ def image_views(
         raise bad_sample(reader, row, f"column {name!r}: {error}", misfit) from None
     views = [torch.from_numpy(spec.array(*result)) for spec, result in zip(program.views, made, strict=True)]
     return views if program.multi else views[0]
-
-
-def check_sum(reader: DatasetReader, name: str, row: int, value: Any) -> None:
-    """Raises ImageError when a value's stored CRC-32C is not that of its bytes."""
-    index, local = reader.locate(row)
-    stored, actual = reader.shard(index).number(f"{name}.crc32c", local), _native.crc32c(value)
-    if actual != stored:
-        raise _native.ImageError(
-            f"checksum mismatch: CRC-32C of the stored bytes is {actual:08x}, written was {stored:08x}"
-        )
 
 
 def plain_value(reader: DatasetReader, name: str, row: int, verify: bool) -> Any:
@@ -115,8 +107,3 @@ def plain_value(reader: DatasetReader, name: str, row: int, verify: bool) -> Any
         case Bytes():
             return bytes(value)
     return value
-
-
-def needs_python(field: Any) -> bool:
-    """Whether a batch of this column is collated from Python values, not gathered natively."""
-    return not (isinstance(field, Image | Scalar) or (isinstance(field, Tensor) and not field.ragged))
