@@ -18,6 +18,7 @@ import torch
 from torch.utils.data import _utils
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
+from ..memory.pinning import CudaPinner, Pinner
 from .process_context import SHUTDOWN_SECONDS, Worker, WorkerContext
 from .transport.reader import Reader
 
@@ -39,8 +40,13 @@ def why_not_supported() -> str | None:
     return None
 
 
+def _pinner(loader: DataLoader[Any]) -> Pinner | None:
+    """What page-locks the slots of a loader that pins its batches; None where torch shall do as it does."""
+    return CudaPinner() if loader.pin_memory and torch.cuda.is_available() else None
+
+
 class _LoaderView:
-    """A loader as torch's iterator shall see it: with our context, and nothing to pin in a thread."""
+    """A loader as torch's iterator shall see it: with our context."""
 
     def __init__(self, loader: DataLoader[Any], context: WorkerContext) -> None:
         self._loader = loader
@@ -62,7 +68,8 @@ class ProcessIterator(_MultiProcessingDataLoaderIter):
 
         self._stall_after: float | None = loader.stall_after
         self._stalls_at: float | None = None
-        self._reader = Reader(expects)
+        self._pins = False
+        self._reader = Reader(expects, _pinner(loader))
         context: Any = loader.multiprocessing_context or torch.multiprocessing
         view = _LoaderView(loader, WorkerContext(context, self._reader, self._stall_after is not None))
         try:
@@ -72,6 +79,22 @@ class ProcessIterator(_MultiProcessingDataLoaderIter):
             raise
         # Profilers and their users look for torch's name.
         self._profile_name = f"enumerate(DataLoader)#{_MultiProcessingDataLoaderIter.__name__}.__next__"
+
+    @property
+    def _pin_memory(self) -> bool:
+        """Whether torch shall start its thread that copies every batch into pinned memory."""
+        return self._pins and self._reader.pinner is None
+
+    @_pin_memory.setter
+    def _pin_memory(self, value: bool) -> None:
+        self._pins = value
+
+    def _process_data(self, data: Any, worker_idx: int) -> Any:
+        data = super()._process_data(data, worker_idx)  # type: ignore[no-untyped-call]
+        if self._pins and self._reader.pinner is not None:
+            # Slots are pinned already and pass through; what is small, or came another way, is copied.
+            return _utils.pin_memory.pin_memory(data, self._pin_memory_device)  # type: ignore[no-untyped-call]
+        return data
 
     def _try_get_data(self, timeout: float = _utils.MP_STATUS_CHECK_INTERVAL) -> Any:
         if self._stall_after is None:

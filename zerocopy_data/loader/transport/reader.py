@@ -14,6 +14,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from ... import _native
+from ...memory.pinning import Event, PinnedSlot, Pinner
 from .channel import RELEASE, Message, receive
 from .envelope import unpack
 
@@ -41,30 +42,57 @@ os.register_at_fork(before=_count_fork, after_in_child=_close_in_child)
 
 
 class Source:
-    """One worker as the consumer sees it: its socket, its slots and what it was lent by them."""
+    """One worker as the consumer sees it: its socket, its slots and what it was lent by them.
 
-    def __init__(self, connection: socket.socket, process: BaseProcess) -> None:
+    Args:
+        connection: The consumer's end of the worker's socket.
+        process: The worker.
+        pinner: Page-locks the slots, if given.
+    """
+
+    def __init__(self, connection: socket.socket, process: BaseProcess, pinner: Pinner | None) -> None:
         self.connection = connection
         self.process = process
+        self._pinner = pinner
         self._pid = os.getpid()
-        self._slots: dict[int, _native.Mapping] = {}
-        # Releases that did not fit into the socket; appending and popping are atomic.
+        self._slots: dict[int, _native.Mapping | PinnedSlot] = {}
+        # Releases that wait for the device, and those that did not fit into the socket. Appending and popping are
+        # atomic.
+        self._reading: deque[tuple[list[Event], bytes]] = deque()
         self._unsent: deque[bytes] = deque()
 
     def lend(self, number: int) -> _native.Lease:
         """A buffer over a slot. The worker learns when nothing refers to it any more."""
         forks = _forks
+        slot = self._slots[number]
+        pinned = slot if isinstance(slot, PinnedSlot) else None
+        stream = None if self._pinner is None else self._pinner.stream()
 
         # Runs in any thread, also inside the garbage collector: no locks, and it never waits.
         def end() -> None:
-            if os.getpid() == self._pid:
-                self._unsent.append(RELEASE.pack(number, forks != _forks))
-                self.flush()
+            if os.getpid() != self._pid:
+                return
+            release = RELEASE.pack(number, forks != _forks)
+            reads = [] if pinned is None else pinned.reads(stream)
+            if reads:
+                self._reading.append((reads, release))
+            else:
+                self._unsent.append(release)
+            self.flush()
 
-        return _native.Lease(self._slots[number], end)
+        return _native.Lease(slot.mapping if isinstance(slot, PinnedSlot) else slot, end)
 
     def flush(self) -> None:
         """Sends the releases that are due, as far as the socket takes them."""
+        for _ in range(len(self._reading)):
+            try:
+                reads, release = self._reading.popleft()
+            except IndexError:  # another thread was faster
+                break
+            if all(event.query() for event in reads):
+                self._unsent.append(release)
+            else:
+                self._reading.append((reads, release))
         while True:
             try:
                 packet = self._unsent.popleft()
@@ -79,10 +107,11 @@ class Source:
                 return
 
     def take_slots(self, message: Message) -> None:
-        """Maps the slots that a message brings and forgets those that are gone; leases keep their memory."""
+        """Keeps the slots that a message brings and forgets those that are gone; leases keep their memory."""
         for number in message.gone:
             self._slots.pop(number, None)
-        self._slots.update(message.made)
+        for number, mapping in message.made:
+            self._slots[number] = mapping if self._pinner is None else PinnedSlot(mapping, self._pinner)
 
     def close(self) -> None:
         """Closes the socket. What is lent stays valid."""
@@ -95,10 +124,12 @@ class Reader:
 
     Args:
         expects: Whether a worker (by its number) still owes something, so that its end is a fault.
+        pinner: Page-locks the workers' slots, if given.
     """
 
-    def __init__(self, expects: Callable[[int], bool]) -> None:
+    def __init__(self, expects: Callable[[int], bool], pinner: Pinner | None = None) -> None:
         self._expects = expects
+        self.pinner = pinner
         self._sources: dict[int, Source] = {}
         self._numbers: dict[int, int] = {}
         self._poll = select.poll()
@@ -107,7 +138,7 @@ class Reader:
 
     def add(self, worker: int, connection: socket.socket, process: BaseProcess) -> None:
         """Takes over the consumer's end of a worker's socket."""
-        self._sources[worker] = Source(connection, process)
+        self._sources[worker] = Source(connection, process, self.pinner)
         self._numbers[connection.fileno()] = worker
         self._poll.register(connection, select.POLLIN)
 
