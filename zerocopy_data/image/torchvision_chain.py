@@ -58,9 +58,9 @@ def _known_name(step: Any) -> str | None:
 
 
 def _flat(step: Any, place: str) -> Iterator[tuple[str, Any]]:
-    if _known_name(step) in _CONTAINERS:
-        children = step.transforms if hasattr(step, "transforms") else step
-        for index, child in enumerate(children):
+    name = _known_name(step)
+    if name in _CONTAINERS:
+        for index, child in enumerate(step.transforms if name == "Compose" else step):
             yield from _flat(child, f"{place}[{index}]")
     else:
         yield place, step
@@ -80,6 +80,7 @@ class _Reader:
         self._probe: Any = _all_bytes()
         self._converted: str | None = None  # the first transform that made a tensor
         self._broken = False  # the probe is worth nothing any more
+        self._unsure = False  # a transform that is not known may have made anything of the image
 
     def take(self, place: str, step: Any) -> None:
         """Takes the next transform."""
@@ -92,6 +93,7 @@ class _Reader:
             return
         make = _GEOMETRY.get(name or "")
         if make is None:
+            self._unsure = True
             self._refuse(f"{label} has no native counterpart{_advice(step, name)}")
             return
         reason = self._why_not_on_tensors(step, name or "")
@@ -113,7 +115,8 @@ class _Reader:
             self._probe = step(self._probe)
         except Exception as error:  # whatever torchvision raises on an image that the step doesn't fit
             self._broken = True
-            self._refuse(f"{label} fails on what stands before it: {error}")
+            if not self._unsure:
+                self._refuse(f"{label} fails on what stands before it: {error}")
             return
         if self._converted is None and not isinstance(self._probe, Image.Image):
             self._converted = label
@@ -134,7 +137,7 @@ class _Reader:
 
     def finish(self) -> Chain:
         """The whole chain."""
-        if self._broken:
+        if self._broken or self._unsure:
             return self._chain
         if isinstance(self._probe, Image.Image):
             self._refuse(

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
-from torch.utils.data import Subset
+from torch.utils.data import IterableDataset, Subset
 
 from .. import _native
 from ..errors import ConfigError
@@ -82,7 +82,7 @@ def compile_dataset(dataset: Any, *, seed: int = 0, pixel_limit: int = _native.D
     if samples is not None and not obstacles and not _torchvisions(base):
         obstacles += _watch(base, paths, labels)
     if obstacles or chain is None:
-        reasons = "".join(f"\n  - {text}." for text in obstacles)
+        reasons = "".join(f"\n  - {text.rstrip('.')}." for text in obstacles)
         raise ConfigError(f"{type(base).__name__} can't be compiled:{reasons}")
 
     selection = Selection(range(len(paths)))
@@ -130,7 +130,7 @@ def _paths(samples: Sequence[Any], obstacles: list[str]) -> list[bytes]:
     wrong: list[str] = []
     for index, sample in enumerate(samples):
         try:
-            path, _ = sample
+            path, _ = sample if isinstance(sample, list | tuple) else ()
             encoded = os.fsencode(path)
             if not encoded or b"\0" in encoded:
                 raise ValueError
@@ -185,6 +185,10 @@ def _root(dataset: Any, paths: list[bytes]) -> Path:
 def _watch(dataset: Any, paths: list[bytes], labels: npt.NDArray[np.int64]) -> list[str]:
     """What a class that is not torchvision's does besides loading and transforming, seen on a few samples."""
     name = type(dataset).__name__
+    if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
+        return [f"{name} has no samples by number and no length"]
+    if hasattr(dataset, "__getitems__"):
+        return [f"{name} has a __getitems__ of its own, whose work is not known"]
     if len(dataset) != len(paths):
         return [f"{name} has {len(dataset)} samples, its list {len(paths)}"]
     watched = 0
@@ -210,9 +214,9 @@ def _other_work(dataset: Any, index: int, expected: npt.NDArray[np.uint8], label
         given.extend(values)
         return mark
 
-    copied = copy.copy(dataset)
-    copied.transform = transform
     try:
+        copied = copy.copy(dataset)
+        copied.transform = transform
         got = copied[index]
     except Exception as error:
         return f"fails when its transform is watched: {error!r}"

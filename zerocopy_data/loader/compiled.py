@@ -283,6 +283,11 @@ class CompiledDataset(Dataset[Any]):
             raise self.bad_sample("image", row, str(error), isinstance(error, _native.ImageMisfit)) from None
         return image, self.plain("label", row)
 
+    def __copy__(self) -> CompiledDataset:
+        made = type(self).__new__(type(self))
+        made.__dict__.update(self.__dict__)  # not by way of __getstate__: copies share files and programs
+        return made
+
     def __getstate__(self) -> dict[str, Any]:
         files = self.files
         if not isinstance(self.selection.chosen, range) or len(self) < len(files):

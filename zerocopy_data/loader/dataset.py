@@ -248,6 +248,11 @@ class ShardDataset(Dataset[Any]):
         made.__dict__.update(changes)
         return made
 
+    def __copy__(self) -> ShardDataset:
+        made = type(self).__new__(type(self))
+        made.__dict__.update(self.__dict__)  # not by way of __getstate__: copies share the programs
+        return made
+
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_programs": {}}  # programs are rebuilt: native objects don't pickle
 
