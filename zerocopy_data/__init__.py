@@ -41,6 +41,8 @@ if TYPE_CHECKING:
         Resize,
         ToDtype,
     )
+    from .loader.compile import compile_dataset as compile
+    from .loader.compiled import CompiledDataset
     from .loader.dataloader import DataLoader
     from .loader.dataset import ShardDataset
     from .loader.dataset import open_dataset as open
@@ -81,9 +83,11 @@ _EXPORTS = {
             "ToDtype",
         )
     },
+    "CompiledDataset": ("loader.compiled", "CompiledDataset"),
     "DataLoader": ("loader.dataloader", "DataLoader"),
     "DatasetWriter": ("format.writer", "DatasetWriter"),
     "ShardDataset": ("loader.dataset", "ShardDataset"),
+    "compile": ("loader.compile", "compile_dataset"),
     "open": ("loader.dataset", "open_dataset"),
     "pack": ("pack.packer", "pack"),
 }
@@ -92,6 +96,7 @@ __all__ = [
     "BadSampleError",
     "Bytes",
     "CenterCrop",
+    "CompiledDataset",
     "ConfigError",
     "DataLoader",
     "DatasetChangedError",
@@ -119,6 +124,7 @@ __all__ = [
     "Tokens",
     "UnfinishedPackError",
     "ZcdError",
+    "compile",
     "open",
     "pack",
 ]

@@ -191,7 +191,7 @@ def test_a_loader_can_be_made_again_from_its_public_attributes(photos: zcd.Shard
 
 
 def test_a_seed_for_other_datasets_is_refused_in_words() -> None:
-    with pytest.raises(zcd.ConfigError, match="seed= needs a ShardDataset, not TensorDataset: give torch's generator="):
+    with pytest.raises(zcd.ConfigError, match="compiled dataset, not TensorDataset: give torch's generator="):
         zcd.DataLoader(TENSORS, seed=0)
 
 

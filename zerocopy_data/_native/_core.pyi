@@ -164,9 +164,39 @@ class Column:
         cancel: Cancel | None = None,
     ) -> list[tuple[int, int, str]]:
         """Decodes rows into their places without the GIL. Returns the faults: (place in the batch, kind, message);
-        kinds are 1 ask Pillow, 2 damaged, 3 checksum, 4 cancelled, 5 misfit."""
+        kinds are 1 ask Pillow, 2 damaged, 3 checksum, 4 cancelled, 5 misfit, 6 no descriptors or memory left."""
     def gather(self, rows: npt.NDArray[np.int64], item: int, out: Buffer) -> list[tuple[int, int, str]]:
         """Copies values of `item` bytes each. Returns faults as `decode` does: another size, or a wrong checksum."""
+
+class FileColumn:
+    """A column whose values are whole files, read when they are decoded.
+
+    The path of row r is prefix + paths[offsets[i]:offsets[i + 1]], where i is r or, with `rows` (rising), the place of
+    r in them. Keeps the buffers it is given alive.
+    """
+
+    def __init__(
+        self,
+        prefix: bytes,
+        paths: Buffer,
+        offsets: npt.NDArray[np.int64],
+        rows: npt.NDArray[np.int64] | None = None,
+    ) -> None: ...
+    def decode(
+        self,
+        program: Program,
+        rows: npt.NDArray[np.int64],
+        seed: int,
+        epoch: int,
+        outs: Sequence[Buffer],
+        pooled: bool = True,
+        cancel: Cancel | None = None,
+    ) -> list[tuple[int, int, str]]:
+        """As Column.decode. Regular files only, of at most 1 GiB."""
+    def path(self, row: int) -> bytes: ...
+    def read(self, row: int) -> bytes:
+        """The file's bytes. Raises ImageError when it can't be read or is no file, OSError when the process lacks
+        descriptors or memory."""
 
 class Threads:
     """Decoding threads reserved by one user of the process's pool, until released or dropped."""

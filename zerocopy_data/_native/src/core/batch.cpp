@@ -48,7 +48,7 @@ std::vector<Outcome> decode_batch(const ImageColumn& column, const Program& prog
       Scratch& scratch = thread_scratch();
       scratch.reader.watch(cancel);
       Sample sample(program, scratch);
-      open_value(column, column.table->at(rows[i]), sample);
+      open_value(column, column.values->read(rows[i], scratch.file), sample);
       sample.plan({seed, epoch, static_cast<std::uint64_t>(rows[i])});
       std::vector<std::uint8_t*> outs(to.outs.size());
       for (std::size_t v = 0; v < outs.size(); ++v) outs[v] = to.outs[v] + to.strides[v] * static_cast<std::size_t>(i);

@@ -11,9 +11,9 @@
 
 namespace zcd {
 
-// How image values lie in a table: encoded, or as raw RGB of one size.
+// Where image values come from and what they are: encoded, or raw RGB of one size.
 struct ImageColumn {
-  const Table* table = nullptr;
+  const Values* values = nullptr;
   int raw_width = 0, raw_height = 0;  // 0: encoded
   bool verify = true;                 // check each value's CRC-32C before use
 };

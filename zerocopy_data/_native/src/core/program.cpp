@@ -48,6 +48,7 @@ void Scratch::trim() {
   oriented.trim(kKeep);
   stage[0].trim(kKeep);
   stage[1].trim(kKeep);
+  file.trim(kKeep);
 }
 
 Scratch& thread_scratch() {

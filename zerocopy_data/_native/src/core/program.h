@@ -27,7 +27,7 @@ struct Program {
 struct Scratch {
   JpegReader reader;
   Resizer resizer;
-  Buffer stored, oriented, stage[2], line;
+  Buffer stored, oriented, stage[2], line, file;
   void trim();
 };
 Scratch& thread_scratch();
