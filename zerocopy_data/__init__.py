@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from .loader.dataloader import DataLoader
     from .loader.dataset import ShardDataset
     from .loader.dataset import open_dataset as open
+    from .memory.shared_list import SharedList, share
     from .pack.packer import pack
 
 __version__ = "0.1.0"
@@ -84,8 +85,10 @@ _EXPORTS = {
     "DataLoader": ("loader.dataloader", "DataLoader"),
     "DatasetWriter": ("format.writer", "DatasetWriter"),
     "ShardDataset": ("loader.dataset", "ShardDataset"),
+    "SharedList": ("memory.shared_list", "SharedList"),
     "open": ("loader.dataset", "open_dataset"),
     "pack": ("pack.packer", "pack"),
+    "share": ("memory.shared_list", "share"),
 }
 
 __all__ = [
@@ -112,6 +115,7 @@ __all__ = [
     "Scalar",
     "ShardDamagedError",
     "ShardDataset",
+    "SharedList",
     "SourceError",
     "Tensor",
     "Text",
@@ -121,6 +125,7 @@ __all__ = [
     "ZcdError",
     "open",
     "pack",
+    "share",
 ]
 
 
