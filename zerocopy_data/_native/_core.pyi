@@ -1,6 +1,6 @@
 """What the compiled core offers to Python. Every function checks every length it is given."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -179,3 +179,20 @@ def pool_threads() -> int:
 
 def bench_decode(blobs: Sequence[Buffer], program: Program, threads: int, rounds: int = 1) -> float:
     """Images per second of a bare loop of decode and resize over JPEGs in memory: the limit of any loader."""
+
+class Mapping:
+    """A shared, writable map of a file, unmapped when it and its leases are gone. Keeps no descriptor."""
+
+    def __init__(self, descriptor: int, size: int) -> None: ...
+    @property
+    def address(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    def punch(self) -> None:
+        """Gives the pages back to the system: they read as zeros from now on, in every process."""
+
+class Lease:
+    """A writable buffer over a whole mapping; `on_end` is called when nothing refers to it any more."""
+
+    def __init__(self, mapping: Mapping, on_end: Callable[[], object]) -> None: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
@@ -14,6 +15,7 @@ from ..errors import ConfigError
 from .batch import BatchPlan, SkippedSamples, why_not_stackable
 from .dataset import ShardDataset, seed_number
 from .iterator import ThreadIterator
+from .process_iterator import ProcessIterator, why_not_supported
 from .shuffle import EpochShuffle
 
 T_co = TypeVar("T_co", covariant=True)
@@ -39,8 +41,9 @@ class DataLoader(TorchDataLoader[T_co]):
     process straight into recycled memory; a batch stays what it is for as long as any of its tensors is held. There,
     `num_workers=0` decodes in the caller's thread, `prefetch_factor` (2) gives twice as many batches in flight,
     `persistent_workers`, `multiprocessing_context` and `in_order` change nothing, and `worker_init_fn` is not called (a
-    warning says so). Over any other dataset, or with a `collate_fn` or `batch_size=None`, the class does exactly what
-    torch's does.
+    warning says so). Over any other dataset, or with a `collate_fn` or `batch_size=None`, worker processes do what
+    torch's do, with the same order, seeds and errors; only their batches travel in memory that is used again, instead
+    of fresh shared memory for each (see `zerocopy_data.loader.transport`).
 
     Args:
         seed: Keys the shuffling and the random image operations by (seed, epoch, sample): the same batches on every
@@ -49,6 +52,8 @@ class DataLoader(TorchDataLoader[T_co]):
         on_error: What a bad sample does over a ShardDataset: 'raise' BadSampleError, 'skip' it (the batch is
             shorter) or 'substitute' a good sample of the same batch. A batch without a good sample is left out, an
             epoch without one raises ZcdError. `skipped` lists those left out.
+        stall_after: With worker processes: when no batch has come for this many seconds, every worker prints the
+            stacks of its threads on stderr (it uses SIGUSR1), and waiting goes on. None never does.
 
     Attributes:
         epoch: The epoch that the next `iter()` serves. Counts by itself; `set_epoch` sets it.
@@ -77,11 +82,15 @@ class DataLoader(TorchDataLoader[T_co]):
         in_order: bool = True,
         seed: int | None = None,
         on_error: str = "raise",
+        stall_after: float | None = None,
     ) -> None:
         if on_error not in ON_ERROR:
             raise ConfigError(f"on_error must be one of {', '.join(ON_ERROR)}, not {on_error!r}.")
         self.seed = seed = None if seed is None else seed_number(seed)
+        if stall_after is not None and not stall_after > 0:
+            raise ConfigError(f"stall_after is a number of seconds greater than 0, or None, not {stall_after!r}.")
         self.on_error = on_error
+        self.stall_after = stall_after
         self.epoch = 0
         self.skipped = SkippedSamples()
         self._plan: BatchPlan | None = None
@@ -178,7 +187,7 @@ class DataLoader(TorchDataLoader[T_co]):
         if self.uses_threads():
             return ThreadIterator(self)
         if self.seed is None:
-            return super()._get_iterator()
+            return self._torch_iterator()
         return self._seeded_torch_iterator(self.seed)
 
     def _seeded_torch_iterator(self, seed: int) -> Any:
@@ -195,9 +204,20 @@ class DataLoader(TorchDataLoader[T_co]):
         # object must not find itself fixed to an epoch.
         self.__dict__["dataset"] = keyed
         try:
-            return super()._get_iterator()
+            return self._torch_iterator()
         finally:
             self.__dict__["dataset"] = dataset
+
+    def _torch_iterator(self) -> Any:
+        """torch's iterator, over our transport where there are workers."""
+        if self.num_workers == 0:
+            return super()._get_iterator()
+        obstacle = why_not_supported()
+        if obstacle is not None:
+            warnings.warn(f"batches of worker processes travel as torch sends them: {obstacle}.", stacklevel=4)
+            return super()._get_iterator()
+        self.check_worker_number_rationality()
+        return ProcessIterator(self)
 
     def _refuse_deaf_workers(self) -> None:
         if self.seed is not None and self.persistent_workers and not self.uses_threads():

@@ -32,4 +32,5 @@ NB_MODULE(_core, m) {
   });
   zcd::py::bind_images(m);
   zcd::py::bind_loading(m);
+  zcd::py::bind_memory(m);
 }
