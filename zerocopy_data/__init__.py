@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from .loader.dataloader import DataLoader
     from .loader.dataset import ShardDataset
     from .loader.dataset import open_dataset as open
+    from .memory.shared_list import SharedList, share
     from .pack.packer import pack
 
 __version__ = "0.1.0"
@@ -88,8 +89,10 @@ _EXPORTS = {
     "DatasetWriter": ("format.writer", "DatasetWriter"),
     "ShardDataset": ("loader.dataset", "ShardDataset"),
     "compile": ("loader.compile", "compile_dataset"),
+    "SharedList": ("memory.shared_list", "SharedList"),
     "open": ("loader.dataset", "open_dataset"),
     "pack": ("pack.packer", "pack"),
+    "share": ("memory.shared_list", "share"),
 }
 
 __all__ = [
@@ -117,6 +120,7 @@ __all__ = [
     "Scalar",
     "ShardDamagedError",
     "ShardDataset",
+    "SharedList",
     "SourceError",
     "Tensor",
     "Text",
@@ -127,6 +131,7 @@ __all__ = [
     "compile",
     "open",
     "pack",
+    "share",
 ]
 
 
