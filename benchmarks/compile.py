@@ -65,6 +65,7 @@ def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--data", type=Path, default=SAMPLE, help=f"ImageFolder of JPEGs (default: {SAMPLE})")
+    parser.add_argument("--workloads", default=",".join(MEASURED))
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--repeats", type=int, default=7)
@@ -77,7 +78,7 @@ def main() -> int:
     copies = math.ceil(EPOCH_ITEMS / len(files))
     plan = Plan(options.repeats, options.seconds, options.threads)
     pairs: list[tuple[Result, Result, Estimate]] = []
-    for workload in MEASURED:
+    for workload in options.workloads.split(","):
         setting = Setting(workload, tree, tree, None, options.batch_size, options.threads, copies)
         arms = [Arm("zcd.compile", workload, CompiledArm, (setting,)), Arm("torch", workload, TorchArm, (setting,))]
         ours, theirs = measure(arms, plan, lambda message: print(message, file=sys.stderr))
@@ -109,10 +110,11 @@ def main() -> int:
             ],
         }
         options.json.write_text(json.dumps(report, indent=2) + "\n")
-    workload, least = CLAIM
-    figure = next(faster.median for ours, _, faster in pairs if ours.arm.workload == workload)
-    print(f"{'holds' if figure >= least else 'FAILS'}: at least {least:g} times as fast on {workload}: {figure:.2f}")
-    return 0 if figure >= least else 1
+    claimed, least = CLAIM
+    figures = [faster.median for ours, _, faster in pairs if ours.arm.workload == claimed]
+    for figure in figures:
+        print(f"{'holds' if figure >= least else 'FAILS'}: at least {least:g} times as fast on {claimed}: {figure:.2f}")
+    return 0 if all(figure >= least for figure in figures) else 1
 
 
 if __name__ == "__main__":
