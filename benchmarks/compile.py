@@ -34,7 +34,6 @@ from zerocopy_data.tuning.statistics import Estimate
 SAMPLE = Path(__file__).parents[2] / "shared" / "imagenet-sample"
 MEASURED = ("train-uint8", "train-float32")
 CLAIM = ("train-uint8", 3.0)  # times as fast as the unchanged script
-EPOCH_ITEMS = 2000
 
 
 class CompiledArm(TensorLoaderArm):
@@ -70,12 +69,13 @@ def main() -> int:
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=2.0, help="least time of one measurement")
+    parser.add_argument("--epoch-items", type=int, default=2000, help="a smaller folder is passed over several times")
     parser.add_argument("--json", type=Path, default=None)
     options = parser.parse_args()
 
     tree = find_tree(options.data)
     files = list_images(tree)
-    copies = math.ceil(EPOCH_ITEMS / len(files))
+    copies = math.ceil(options.epoch_items / len(files))
     plan = Plan(options.repeats, options.seconds, options.threads)
     pairs: list[tuple[Result, Result, Estimate]] = []
     for workload in options.workloads.split(","):
