@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from .loader.dataset import ShardDataset
     from .loader.dataset import open_dataset as open
     from .pack.packer import pack
+    from .patch import patch
 
 __version__ = "0.1.0"
 
@@ -86,6 +87,7 @@ _EXPORTS = {
     "ShardDataset": ("loader.dataset", "ShardDataset"),
     "open": ("loader.dataset", "open_dataset"),
     "pack": ("pack.packer", "pack"),
+    "patch": ("patch", "patch"),
 }
 
 __all__ = [
@@ -121,6 +123,7 @@ __all__ = [
     "ZcdError",
     "open",
     "pack",
+    "patch",
 ]
 
 
