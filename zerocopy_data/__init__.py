@@ -41,9 +41,12 @@ if TYPE_CHECKING:
         Resize,
         ToDtype,
     )
+    from .loader.compile import compile_dataset as compile
+    from .loader.compiled import CompiledDataset
     from .loader.dataloader import DataLoader
     from .loader.dataset import ShardDataset
     from .loader.dataset import open_dataset as open
+    from .memory.shared_list import SharedList, share
     from .pack.packer import pack
 
 __version__ = "0.1.0"
@@ -81,17 +84,22 @@ _EXPORTS = {
             "ToDtype",
         )
     },
+    "CompiledDataset": ("loader.compiled", "CompiledDataset"),
     "DataLoader": ("loader.dataloader", "DataLoader"),
     "DatasetWriter": ("format.writer", "DatasetWriter"),
     "ShardDataset": ("loader.dataset", "ShardDataset"),
+    "compile": ("loader.compile", "compile_dataset"),
+    "SharedList": ("memory.shared_list", "SharedList"),
     "open": ("loader.dataset", "open_dataset"),
     "pack": ("pack.packer", "pack"),
+    "share": ("memory.shared_list", "share"),
 }
 
 __all__ = [
     "BadSampleError",
     "Bytes",
     "CenterCrop",
+    "CompiledDataset",
     "ConfigError",
     "DataLoader",
     "DatasetChangedError",
@@ -112,6 +120,7 @@ __all__ = [
     "Scalar",
     "ShardDamagedError",
     "ShardDataset",
+    "SharedList",
     "SourceError",
     "Tensor",
     "Text",
@@ -119,8 +128,10 @@ __all__ = [
     "Tokens",
     "UnfinishedPackError",
     "ZcdError",
+    "compile",
     "open",
     "pack",
+    "share",
 ]
 
 

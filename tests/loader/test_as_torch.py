@@ -133,7 +133,7 @@ def test_the_signature_is_torchs_plus_our_keywords() -> None:
     torchs = inspect.signature(TorchDataLoader.__init__).parameters
     ours = inspect.signature(zcd.DataLoader.__init__).parameters
     assert [*torchs] == [*ours][: len(torchs)]
-    assert [*ours][len(torchs) :] == ["seed", "on_error"]
+    assert [*ours][len(torchs) :] == ["seed", "on_error", "stall_after"]
     for name, parameter in torchs.items():
         assert (ours[name].default, ours[name].kind) == (parameter.default, parameter.kind)
 
@@ -191,7 +191,7 @@ def test_a_loader_can_be_made_again_from_its_public_attributes(photos: zcd.Shard
 
 
 def test_a_seed_for_other_datasets_is_refused_in_words() -> None:
-    with pytest.raises(zcd.ConfigError, match="seed= needs a ShardDataset, not TensorDataset: give torch's generator="):
+    with pytest.raises(zcd.ConfigError, match="compiled dataset, not TensorDataset: give torch's generator="):
         zcd.DataLoader(TENSORS, seed=0)
 
 

@@ -251,3 +251,16 @@ def test_a_collate_fn_gets_samples_keyed_by_seed_and_epoch(photos: zcd.ShardData
         fixed = keyed(photos, 9, epoch)
         for place, image in enumerate(loader):
             assert image.equal(fixed[20 * place]["image"])
+
+
+def test_a_torch_subset_keeps_plan_and_slots_until_its_indices_change(fixed: zcd.ShardDataset) -> None:
+    subset = torch.utils.data.Subset(fixed, [5, 9, 2])
+    loader = zcd.DataLoader(subset, batch_size=2, num_workers=1)
+    list(loader)
+    plan = loader._plan
+    assert plan is not None
+    list(loader)
+    assert loader._plan is plan
+    subset.indices[0] = 41
+    assert torch.cat([number for _, number in loader]).tolist() == [41, 9, 2]
+    assert loader._plan is not plan

@@ -1,6 +1,6 @@
 """What the compiled core offers to Python. Every function checks every length it is given."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -164,9 +164,39 @@ class Column:
         cancel: Cancel | None = None,
     ) -> list[tuple[int, int, str]]:
         """Decodes rows into their places without the GIL. Returns the faults: (place in the batch, kind, message);
-        kinds are 1 ask Pillow, 2 damaged, 3 checksum, 4 cancelled, 5 misfit."""
+        kinds are 1 ask Pillow, 2 damaged, 3 checksum, 4 cancelled, 5 misfit, 6 no descriptors or memory left."""
     def gather(self, rows: npt.NDArray[np.int64], item: int, out: Buffer) -> list[tuple[int, int, str]]:
         """Copies values of `item` bytes each. Returns faults as `decode` does: another size, or a wrong checksum."""
+
+class FileColumn:
+    """A column whose values are whole files, read when they are decoded.
+
+    The path of row r is prefix + paths[offsets[i]:offsets[i + 1]], where i is r or, with `rows` (rising), the place of
+    r in them. Keeps the buffers it is given alive.
+    """
+
+    def __init__(
+        self,
+        prefix: bytes,
+        paths: Buffer,
+        offsets: npt.NDArray[np.int64],
+        rows: npt.NDArray[np.int64] | None = None,
+    ) -> None: ...
+    def decode(
+        self,
+        program: Program,
+        rows: npt.NDArray[np.int64],
+        seed: int,
+        epoch: int,
+        outs: Sequence[Buffer],
+        pooled: bool = True,
+        cancel: Cancel | None = None,
+    ) -> list[tuple[int, int, str]]:
+        """As Column.decode. Regular files only, of at most 1 GiB."""
+    def path(self, row: int) -> bytes: ...
+    def read(self, row: int) -> bytes:
+        """The file's bytes. Raises ImageError when it can't be read or is no file, OSError when the process lacks
+        descriptors or memory."""
 
 class Threads:
     """Decoding threads reserved by one user of the process's pool, until released or dropped."""
@@ -179,3 +209,20 @@ def pool_threads() -> int:
 
 def bench_decode(blobs: Sequence[Buffer], program: Program, threads: int, rounds: int = 1) -> float:
     """Images per second of a bare loop of decode and resize over JPEGs in memory: the limit of any loader."""
+
+class Mapping:
+    """A shared, writable map of a file, unmapped when it and its leases are gone. Keeps no descriptor."""
+
+    def __init__(self, descriptor: int, size: int) -> None: ...
+    @property
+    def address(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    def punch(self) -> None:
+        """Gives the pages back to the system: they read as zeros from now on, in every process."""
+
+class Lease:
+    """A writable buffer over a whole mapping; `on_end` is called when nothing refers to it any more."""
+
+    def __init__(self, mapping: Mapping, on_end: Callable[[], object]) -> None: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...

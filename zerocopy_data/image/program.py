@@ -57,6 +57,24 @@ class ViewSpec:
 
 
 @dataclass(frozen=True)
+class Levels:
+    """An operation that other people's code has been asked about: what each byte of each channel becomes.
+
+    Attributes:
+        dtype: 'float16' or 'float32'.
+        values: The values' bytes, [3, 256] of them.
+    """
+
+    dtype: str
+    values: bytes
+
+    def bits(self) -> npt.NDArray[np.uint32]:
+        """[3, 256], a value's bits in the low ones of each."""
+        width: Any = np.uint16 if self.dtype == "float16" else np.uint32
+        return np.frombuffer(self.values, width).astype(np.uint32).reshape(3, 256)
+
+
+@dataclass(frozen=True)
 class ImageProgram:
     """A chain of operations made ready to run.
 
@@ -74,7 +92,7 @@ class ImageProgram:
 
 
 def compile_program(
-    ops: Sequence[ImageOp],
+    ops: Sequence[ImageOp | Levels],
     orient: bool = True,
     pixel_limit: int = _native.DEFAULT_PIXEL_LIMIT,
     stored_size: tuple[int, int] | None = None,
@@ -82,7 +100,7 @@ def compile_program(
     """Checks a chain and makes its program.
 
     Args:
-        ops: Geometric operations first, then ToDtype and Normalize; or one MultiCrop.
+        ops: Geometric operations first, then ToDtype and Normalize, or one Levels; or one MultiCrop.
         orient: Whether EXIF orientation is applied.
         pixel_limit: Images with more pixels are refused.
         stored_size: (height, width) of every stored image, None where it varies.
@@ -117,7 +135,11 @@ def _compile_view(chain: Sequence[Any], size: tuple[int, int] | None) -> tuple[_
     values: npt.NDArray[np.float32] | None = None  # [3, 256]: what each byte has become, None while still uint8
     dtype, memory_format = "uint8", "contiguous"
     pointwise: str | None = None
+    levels: Levels | None = None
     for op in chain:
+        if isinstance(op, Levels):
+            levels, dtype = op, op.dtype
+            continue
         if not isinstance(op, OPS) or isinstance(op, MultiCrop):
             raise ConfigError(_unknown(op))
         name = type(op).__name__
@@ -137,7 +159,7 @@ def _compile_view(chain: Sequence[Any], size: tuple[int, int] | None) -> tuple[_
             geometry.append(_native_op(op))
             size = _size_after(op, size)
     channels_last = memory_format == "channels_last"
-    table = None if values is None else _bits(values, dtype)
+    table = levels.bits() if levels is not None else None if values is None else _bits(values, dtype)
     height, width = size or (0, 0)
     view = _native.View(geometry, dtype, "nhwc" if channels_last else "nchw", table, height, width)
     return view, ViewSpec(dtype, size, channels_last)

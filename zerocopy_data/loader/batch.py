@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,13 +20,10 @@ from ..format.fields import Bytes, Image, Scalar, Tensor, Text
 from ..image.pillow import decode_with_pillow
 from ..image.program import ImageProgram
 from ..memory.arena import PAGE, Arena
-from .columns import NativeColumn, positions
-from .samples import bad_sample, plain_value
+from .columns import positions
+from .native import NativeColumn, NativeDataset, same_samples
 
-if TYPE_CHECKING:
-    from .dataset import ShardDataset
-
-_UNSUPPORTED, _CANCELLED, _MISFIT = 1, 4, 5  # fault kinds of Column.decode
+_UNSUPPORTED, _CANCELLED, _MISFIT, _SYSTEM = 1, 4, 5, 6  # fault kinds of Column.decode
 Slot = ctypes.Array  # ctypes.Array[ctypes.c_ubyte]
 
 
@@ -99,7 +96,7 @@ class SkippedSamples:
 
 
 class BatchPlan:
-    """How batches of a ShardDataset are made. Everything is checked and laid out here, nothing at run time.
+    """How batches of a dataset are made. Everything is checked and laid out here, nothing at run time.
 
     Args:
         dataset: What to read.
@@ -111,12 +108,11 @@ class BatchPlan:
         ConfigError: samples cannot be stacked, with the reason in words.
     """
 
-    def __init__(self, dataset: ShardDataset, batch_size: int, keep: int, on_error: str) -> None:
+    def __init__(self, dataset: NativeDataset, batch_size: int, keep: int, on_error: str) -> None:
         reason = why_not_stackable(dataset)
         if reason is not None:
             raise ConfigError(reason)
         self.dataset = dataset
-        self.reader = dataset.reader
         self.on_error = on_error
         self._keep = keep
         self._columns: dict[str, NativeColumn] = {}
@@ -124,15 +120,15 @@ class BatchPlan:
         for name, field in dataset.fields.items():
             if isinstance(field, Text | Bytes):
                 continue
-            self._columns[name] = NativeColumn(self.reader, name, dataset.options.verify)
+            self._columns[name] = dataset.native_column(name)
             if isinstance(field, Image):
                 self._programs[name] = dataset.program(name)
         self._growing = threading.Lock()
         self.layout = self._lay_out(batch_size)
 
-    def serves(self, dataset: ShardDataset, keep: int, on_error: str) -> bool:
+    def serves(self, dataset: NativeDataset, keep: int, on_error: str) -> bool:
         """Whether this plan makes the same batches as a new one would."""
-        return self.dataset is dataset and self._keep == keep and self.on_error == on_error
+        return same_samples(self.dataset, dataset) and self._keep == keep and self.on_error == on_error
 
     def _lay_out(self, capacity: int) -> Layout:
         leaves: dict[str, list[Leaf]] = {name: [] for name in self._columns}
@@ -216,38 +212,39 @@ class BatchPlan:
         helpers: Executor | None,
         bad: dict[int, ZcdError],
     ) -> None:
-        column, program = self._columns[name], self._programs[name]
-        column.map(rows)
-        faults = column.native.decode(program.native, rows, *key, outs, pooled, cancel)
+        program = self._programs[name]
+        faults = self._columns[name].decode(program, rows, key, outs, pooled, cancel)
         if any(kind == _CANCELLED for _, kind, _ in faults):
             raise CancelledError
+        for index, kind, text in faults:
+            if kind == _SYSTEM:  # no fault of the sample: to skip it would lose sound ones
+                raise ZcdError(
+                    f"row {int(rows[index])} of {self.dataset!r} {text}. Close files, or raise the limit: ulimit -n"
+                )
 
         def ask_pillow(index: int) -> None:
             row = int(rows[index])
             options = self.dataset.options
-            pixels = decode_with_pillow(self.reader.value(name, row), options.orient, options.pixel_limit)
+            pixels = decode_with_pillow(self.dataset.encoded(name, row), options.orient, options.pixel_limit)
             program.native.place_pixels(pixels, *key, row, outs, index)
 
         asked = [index for index, kind, _ in faults if kind == _UNSUPPORTED]
         failures = _each(ask_pillow, asked, helpers)
         failures.update({index: (text, kind == _MISFIT) for index, kind, text in faults if kind != _UNSUPPORTED})
         for index, (text, misfit) in failures.items():
-            bad.setdefault(index, bad_sample(self.reader, int(rows[index]), f"column {name!r}: {text}", misfit))
+            bad.setdefault(index, self.dataset.bad_sample(name, int(rows[index]), text, misfit))
 
     def _gather(
         self, name: str, rows: npt.NDArray[np.int64], leaf: Leaf, slot: Slot[Any], bad: dict[int, ZcdError]
     ) -> None:
-        column = self._columns[name]
-        column.map(rows)
-        for index, _, text in column.native.gather(rows, leaf.size, leaf.bytes(slot, len(rows))):
-            bad.setdefault(index, bad_sample(self.reader, int(rows[index]), f"column {name!r}: {text}"))
+        for index, _, text in self._columns[name].gather(rows, leaf.size, leaf.bytes(slot, len(rows))):
+            bad.setdefault(index, self.dataset.bad_sample(name, int(rows[index]), text))
 
     def _python_values(self, name: str, rows: npt.NDArray[np.int64], bad: dict[int, ZcdError]) -> list[Any]:
-        verify = self.dataset.options.verify
         out: list[Any] = []
         for index, row in enumerate(rows.tolist()):
             try:
-                out.append(plain_value(self.reader, name, row, verify))
+                out.append(self.dataset.plain(name, row))
             except (BadSampleError, ShardDamagedError) as error:
                 # Tracebacks would keep the frames above, and with them the slot, for as long as `skipped` is kept.
                 error.__context__ = None
@@ -314,7 +311,7 @@ def _each(task: Callable[[int], None], indices: list[int], helpers: Executor | N
     return {index: failure for index, failure in failures if failure is not None}
 
 
-def _leaf_types(dataset: ShardDataset, name: str) -> list[tuple[str, tuple[int, ...], bool]]:
+def _leaf_types(dataset: NativeDataset, name: str) -> list[tuple[str, tuple[int, ...], bool]]:
     """(dtype, shape in memory order, channels last) of each tensor that a column becomes."""
     match dataset.fields[name]:
         case Image():
@@ -330,7 +327,7 @@ def _leaf_types(dataset: ShardDataset, name: str) -> list[tuple[str, tuple[int, 
     raise AssertionError(name)
 
 
-def why_not_stackable(dataset: ShardDataset) -> str | None:
+def why_not_stackable(dataset: NativeDataset) -> str | None:
     """Why samples of this dataset don't make one tensor a column, in words for the user; None when they do."""
     for name, field in dataset.fields.items():
         if callable(dataset.transforms.get(name)):
@@ -351,7 +348,7 @@ def why_not_stackable(dataset: ShardDataset) -> str | None:
     return None
 
 
-def batch_of_slice(dataset: ShardDataset, positions: npt.NDArray[np.int64]) -> Any:
+def batch_of_slice(dataset: NativeDataset, positions: npt.NDArray[np.int64]) -> Any:
     """`ds[a:b]`: a batch where the samples stack, else lists by column."""
     key = dataset.random_key()
     if why_not_stackable(dataset) is None:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from .. import _native
 from ..format.fields import Image
 from ..format.reader import DatasetReader
+from ..image.program import ImageProgram
 
 
 def positions(indices: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
@@ -23,8 +24,8 @@ def positions(indices: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     return indices.astype(np.int64, copy=False)
 
 
-class NativeColumn:
-    """One column of a dataset as the core reads it: by row number, without a Python object per row.
+class ShardColumn:
+    """One column of a dataset in shards as the core reads it: by row number, without a Python object per row.
 
     Args:
         reader: The dataset.
@@ -59,3 +60,21 @@ class NativeColumn:
                     for c, s in zip(chunks, sums, strict=True)
                 ],
             )
+
+    def decode(
+        self,
+        program: ImageProgram,
+        rows: npt.NDArray[np.int64],
+        key: tuple[int, int],
+        outs: list[memoryview],
+        pooled: bool,
+        cancel: _native.Cancel | None,
+    ) -> list[tuple[int, int, str]]:
+        """See `native.NativeColumn`. Raises what `map` raises."""
+        self.map(rows)
+        return self.native.decode(program.native, rows, *key, outs, pooled, cancel)
+
+    def gather(self, rows: npt.NDArray[np.int64], item: int, out: memoryview) -> list[tuple[int, int, str]]:
+        """See `native.NativeColumn`. Raises what `map` raises."""
+        self.map(rows)
+        return self.native.gather(rows, item, out)

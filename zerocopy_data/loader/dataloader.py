@@ -1,8 +1,9 @@
-"""The DataLoader: torch's class, which over a ShardDataset makes batches with threads instead of processes."""
+"""The DataLoader: torch's class, which over shards and compiled datasets makes batches with threads, not processes."""
 
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
@@ -12,8 +13,11 @@ from torch.utils.data import Dataset, Sampler, Subset, default_collate
 
 from ..errors import ConfigError
 from .batch import BatchPlan, SkippedSamples, why_not_stackable
+from .compiled import CompiledDataset
 from .dataset import ShardDataset, seed_number
 from .iterator import ThreadIterator
+from .native import NativeDataset
+from .process_iterator import ProcessIterator, why_not_supported
 from .shuffle import EpochShuffle
 
 T_co = TypeVar("T_co", covariant=True)
@@ -21,34 +25,42 @@ T_co = TypeVar("T_co", covariant=True)
 ON_ERROR = ("raise", "skip", "substitute")
 
 
-def as_shards(dataset: Any) -> ShardDataset | None:
-    """The ShardDataset that a dataset is or, as a `torch.utils.data.Subset` (`random_split`), selects from."""
-    if isinstance(dataset, ShardDataset):
-        return dataset
+def native_base(dataset: Any) -> NativeDataset | None:
+    """The dataset that the thread engine takes: this one, or the one that a torch Subset of it selects from."""
+    while type(dataset) is Subset:
+        dataset = dataset.dataset
+    return dataset if isinstance(dataset, ShardDataset | CompiledDataset) else None
+
+
+def as_native(dataset: Any) -> NativeDataset | None:
+    """The same, with the rows that the Subsets (`random_split`) select."""
     if type(dataset) is not Subset:
-        return None
-    shards = as_shards(dataset.dataset)
-    return None if shards is None else shards.subset(dataset.indices)
+        return native_base(dataset)
+    native = as_native(dataset.dataset)
+    return None if native is None else native.subset(dataset.indices)
 
 
 class DataLoader(TorchDataLoader[T_co]):
-    """torch.utils.data.DataLoader, faster over a ShardDataset.
+    """torch.utils.data.DataLoader, faster over a ShardDataset and over what `zcd.compile` gives.
 
-    Takes torch's arguments with torch's meaning. Over a `ShardDataset`, or a torch Subset of one, whose work is native
+    Takes torch's arguments with torch's meaning. Over one of these, or a torch Subset of one, whose work is native
     (zcd's image operations, fixed-size columns, default collation) batches are decoded by `num_workers` threads of this
     process straight into recycled memory; a batch stays what it is for as long as any of its tensors is held. There,
     `num_workers=0` decodes in the caller's thread, `prefetch_factor` (2) gives twice as many batches in flight,
     `persistent_workers`, `multiprocessing_context` and `in_order` change nothing, and `worker_init_fn` is not called (a
-    warning says so). Over any other dataset, or with a `collate_fn` or `batch_size=None`, the class does exactly what
-    torch's does.
+    warning says so). Over any other dataset, or with a `collate_fn` or `batch_size=None`, worker processes do what
+    torch's do, with the same order, seeds and errors; only their batches travel in memory that is used again, instead
+    of fresh shared memory for each (see `zerocopy_data.loader.transport`).
 
     Args:
         seed: Keys the shuffling and the random image operations by (seed, epoch, sample): the same batches on every
             machine, whatever the number of threads. None draws from torch's generator, as torch's class does, so that
-            `torch.manual_seed` governs. Only for a ShardDataset.
-        on_error: What a bad sample does over a ShardDataset: 'raise' BadSampleError, 'skip' it (the batch is
+            `torch.manual_seed` governs. Only for these datasets.
+        on_error: What a bad sample does over these datasets: 'raise' BadSampleError, 'skip' it (the batch is
             shorter) or 'substitute' a good sample of the same batch. A batch without a good sample is left out, an
             epoch without one raises ZcdError. `skipped` lists those left out.
+        stall_after: With worker processes: when no batch has come for this many seconds, every worker prints the
+            stacks of its threads on stderr (it uses SIGUSR1), and waiting goes on. None never does.
 
     Attributes:
         epoch: The epoch that the next `iter()` serves. Counts by itself; `set_epoch` sets it.
@@ -77,22 +89,27 @@ class DataLoader(TorchDataLoader[T_co]):
         in_order: bool = True,
         seed: int | None = None,
         on_error: str = "raise",
+        stall_after: float | None = None,
     ) -> None:
         if on_error not in ON_ERROR:
             raise ConfigError(f"on_error must be one of {', '.join(ON_ERROR)}, not {on_error!r}.")
         self.seed = seed = None if seed is None else seed_number(seed)
+        if stall_after is not None and not stall_after > 0:
+            raise ConfigError(f"stall_after is a number of seconds greater than 0, or None, not {stall_after!r}.")
         self.on_error = on_error
+        self.stall_after = stall_after
         self.epoch = 0
         self.skipped = SkippedSamples()
         self._plan: BatchPlan | None = None
-        shards = as_shards(dataset)
+        native = native_base(dataset)
         if seed is not None:
-            if shards is None:
+            if native is None:
                 raise ConfigError(
-                    f"seed= needs a ShardDataset, not {type(dataset).__name__}: give torch's generator= instead."
+                    f"seed= needs a ShardDataset or a compiled dataset, not {type(dataset).__name__}: give torch's "
+                    "generator= instead."
                 )
             if shuffle and sampler is None and batch_sampler is None:
-                sampler, shuffle = EpochShuffle(len(shards), seed), None
+                sampler, shuffle = EpochShuffle(len(dataset), seed), None  # type: ignore[arg-type]
         super().__init__(
             dataset,
             batch_size,
@@ -112,9 +129,9 @@ class DataLoader(TorchDataLoader[T_co]):
             pin_memory_device=pin_memory_device,
             in_order=in_order,
         )
-        if shards is not None:
-            reason = why_not_stackable(shards)
-            callables = any(callable(transform) for transform in shards.transforms.values())
+        if native is not None:
+            reason = why_not_stackable(native)
+            callables = any(callable(transform) for transform in native.transforms.values())
             if reason is not None and not callables and self.collate_fn is default_collate and batch_size is not None:
                 raise ConfigError(reason)
             self._refuse_deaf_workers()
@@ -139,18 +156,18 @@ class DataLoader(TorchDataLoader[T_co]):
             if set_epoch is not None:
                 set_epoch(self.epoch)
 
-    def shards(self) -> ShardDataset:
-        """The dataset, where `uses_threads`."""
-        shards = as_shards(self.dataset)
-        assert shards is not None
-        return shards
+    def native(self) -> NativeDataset:
+        """The dataset, where `uses_threads`. Subsets are resolved at each call: their indices may have changed."""
+        native = as_native(self.dataset)
+        assert native is not None
+        return native
 
     def largest_batch(self) -> int | None:
         """Samples in the largest batch as far as is known before it comes, None where only the batch sampler knows."""
         size = self.batch_size if self.batch_size is not None else getattr(self.batch_sampler, "batch_size", None)
         return size if isinstance(size, int) else None
 
-    def plan(self, dataset: ShardDataset, room: int, keep: int) -> BatchPlan:
+    def plan(self, dataset: NativeDataset, room: int, keep: int) -> BatchPlan:
         """The plan of the epoch before, with its slots, where nothing has changed: new memory costs a fault a page."""
         made = self._plan
         if made is None or not made.serves(dataset, keep, self.on_error):
@@ -170,15 +187,15 @@ class DataLoader(TorchDataLoader[T_co]):
         return (
             self.batch_sampler is not None
             and self.collate_fn is default_collate
-            and (shards := as_shards(self.dataset)) is not None
-            and why_not_stackable(shards) is None
+            and (native := native_base(self.dataset)) is not None
+            and why_not_stackable(native) is None
         )
 
     def _get_iterator(self) -> Any:
         if self.uses_threads():
             return ThreadIterator(self)
         if self.seed is None:
-            return super()._get_iterator()
+            return self._torch_iterator()
         return self._seeded_torch_iterator(self.seed)
 
     def _seeded_torch_iterator(self, seed: int) -> Any:
@@ -188,16 +205,27 @@ class DataLoader(TorchDataLoader[T_co]):
         if isinstance(self.sampler, EpochShuffle):
             self.sampler.set_epoch(epoch)
         dataset = self.dataset
-        keyed = copy.copy(self.shards())
+        keyed = copy.copy(self.native())
         keyed.seed = seed
         keyed.set_epoch(epoch)
         # Past torch's guard against a new dataset, and only while the iterator takes it over: the user's own dataset
         # object must not find itself fixed to an epoch.
         self.__dict__["dataset"] = keyed
         try:
-            return super()._get_iterator()
+            return self._torch_iterator()
         finally:
             self.__dict__["dataset"] = dataset
+
+    def _torch_iterator(self) -> Any:
+        """torch's iterator, over our transport where there are workers."""
+        if self.num_workers == 0:
+            return super()._get_iterator()
+        obstacle = why_not_supported()
+        if obstacle is not None:
+            warnings.warn(f"batches of worker processes travel as torch sends them: {obstacle}.", stacklevel=4)
+            return super()._get_iterator()
+        self.check_worker_number_rationality()
+        return ProcessIterator(self)
 
     def _refuse_deaf_workers(self) -> None:
         if self.seed is not None and self.persistent_workers and not self.uses_threads():

@@ -14,13 +14,14 @@ import torch
 from torch.utils.data import Dataset
 
 from .. import _native
-from ..errors import ConfigError
+from ..errors import BadSampleError, ConfigError
 from ..format.fields import Field, Image, Scalar
 from ..format.reader import DatasetReader
 from ..image.ops import OPS, ImageOp
 from ..image.program import ImageProgram, compile_program
-from .columns import positions
-from .samples import ImageOptions, image_views, plain_value
+from .columns import ShardColumn
+from .samples import ImageOptions, bad_sample, image_views, plain_value, random_key
+from .selection import Selection
 
 Transform: TypeAlias = Sequence[ImageOp] | Callable[[Any], Any]
 
@@ -103,7 +104,7 @@ class ShardDataset(Dataset[Any]):
         self.options = options
         self.epoch: int | None = None
         self.tupled = False
-        self._indices: npt.NDArray[np.int64] | range = range(reader.num_rows)
+        self.selection = Selection(range(reader.num_rows))
         self._programs: dict[str, ImageProgram] = {}
         for name in self.columns:
             if isinstance(reader.fields[name], Image):
@@ -157,22 +158,7 @@ class ShardDataset(Dataset[Any]):
         Raises:
             IndexError: an index is outside the dataset.
         """
-        if isinstance(indices, slice):
-            indices = range(*indices.indices(len(self)))
-        plain = isinstance(indices, range) and indices.step > 0 and (not indices or indices[0] >= 0)
-        if isinstance(indices, range) and isinstance(self._indices, range) and plain:
-            if len(indices) and indices[-1] >= len(self):
-                raise IndexError(f"subset({indices}) of a dataset with {len(self)} samples")
-            kept = self._indices[indices.start : indices.stop : indices.step] if len(indices) else range(0)
-            return self._with(_indices=kept)
-        array = np.asarray(indices)
-        if array.dtype == np.bool_:
-            if array.shape != (len(self),):
-                raise IndexError(f"a mask of shape {array.shape} for a dataset with {len(self)} samples")
-            array = np.flatnonzero(array)
-        if array.size and array.dtype.kind not in "iu":
-            raise TypeError(f"indices are integers or a boolean mask, not {array.dtype}")
-        return self._with(_indices=self.rows(positions(array.reshape(-1))))
+        return self._with(selection=self.selection.subset(indices))
 
     def rows(self, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Row numbers on disk of positions in this dataset; negative positions count from the end.
@@ -180,23 +166,14 @@ class ShardDataset(Dataset[Any]):
         Raises:
             IndexError: a position is outside the dataset.
         """
-        size = len(self)
-        if indices.size:
-            low, high = int(indices.min()), int(indices.max())
-            if low < -size or high >= size:
-                raise IndexError(f"sample {low if low < -size else high} of a dataset with {size} samples")
-            if low < 0:
-                indices = np.where(indices < 0, indices + size, indices)
-        if isinstance(self._indices, range):
-            return indices * self._indices.step + self._indices.start
-        return self._indices[indices]
+        return self.selection.rows(indices)
 
     def raw(self, index: int) -> dict[str, Any]:
         """A sample as it is stored: Image and Bytes columns as read-only views of the mapped file, nothing copied.
 
         Arrays are read-only views too, scalars and text are as in `ds[i]`. Nothing is decoded, no checksum is checked.
         """
-        row = self._row(index)
+        row = self.selection.row(index)
         out: dict[str, Any] = {}
         for name in self.columns:
             value = self.reader.value(name, row)
@@ -209,24 +186,35 @@ class ShardDataset(Dataset[Any]):
         return out
 
     def __len__(self) -> int:
-        return len(self._indices)
+        return len(self.selection)
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             from .batch import batch_of_slice
 
             return batch_of_slice(self, np.arange(*index.indices(len(self)), dtype=np.int64))
-        return self._sample(self._row(index), self.random_key())
+        return self._sample(self.selection.row(index), self.random_key())
 
     def random_key(self) -> tuple[int, int]:
         """(seed, epoch) for the next access: see the class."""
-        seed = self.seed % 2**64
-        if self.epoch is not None:
-            return seed, self.epoch % 2**64
-        if not any(self.program(n).random for n in self.columns if isinstance(self.reader.fields[n], Image)):
-            return seed, 0
-        # Not from the worker's seed: persistent workers keep theirs for life, and would repeat the crops each epoch.
-        return seed, int(torch.empty((), dtype=torch.int64).random_().item())
+        random = any(self.program(n).random for n in self.columns if isinstance(self.reader.fields[n], Image))
+        return random_key(self.seed, self.epoch, random)
+
+    def native_column(self, name: str) -> ShardColumn:
+        """A column as the core reads it."""
+        return ShardColumn(self.reader, name, self.options.verify)
+
+    def encoded(self, column: str, row: int) -> Any:
+        """The stored bytes of an image, a view of the mapped file."""
+        return self.reader.value(column, row)
+
+    def plain(self, column: str, row: int) -> Any:
+        """A stored value that is no image."""
+        return plain_value(self.reader, column, row, self.options.verify)
+
+    def bad_sample(self, column: str, row: int, reason: str, misfit: bool = False) -> BadSampleError:
+        """The error for one row: see `samples.bad_sample`."""
+        return bad_sample(self.reader, row, f"column {column!r}: {reason}", misfit)
 
     def _sample(self, row: int, key: tuple[int, int]) -> Any:
         values = [self._value(name, row, key) for name in self.columns]
@@ -234,10 +222,7 @@ class ShardDataset(Dataset[Any]):
 
     def _value(self, name: str, row: int, key: tuple[int, int]) -> Any:
         field = self.reader.fields[name]
-        if isinstance(field, Image):
-            value = image_views(self.reader, name, row, self.program(name), key, self.options)
-        else:
-            value = plain_value(self.reader, name, row, self.options.verify)
+        value = self._image(name, row, key) if isinstance(field, Image) else self.plain(name, row)
         transform = self.transforms.get(name)
         if not callable(transform):
             return value
@@ -248,20 +233,24 @@ class ShardDataset(Dataset[Any]):
             error.add_note(f"The transform of column {name!r} of {self.path} was given {got}, not a PIL image.")
             raise
 
-    def _row(self, index: Any) -> int:
+    def _image(self, name: str, row: int, key: tuple[int, int]) -> Any:
+        stored = self.reader.value(name, row)
+        problem = self.reader.checksum_problem(name, row) if self.options.verify else None
+        if problem is not None:
+            raise self.bad_sample(name, row, problem)
         try:
-            position = operator.index(index)
-        except TypeError:
-            kind = type(index).__name__
-            raise TypeError(f"a sample's index is an integer or a slice, not {kind}; for many: ds.subset(…)") from None
-        size = len(self)
-        if not -size <= position < size:
-            raise IndexError(f"sample {position} of a dataset with {size} samples")
-        return int(self._indices[position + size if position < 0 else position])
+            return image_views(stored, self.program(name), row, key, self.options)
+        except _native.ImageError as error:
+            raise self.bad_sample(name, row, str(error), isinstance(error, _native.ImageMisfit)) from None
 
     def _with(self, **changes: Any) -> ShardDataset:
         made = copy.copy(self)
         made.__dict__.update(changes)
+        return made
+
+    def __copy__(self) -> ShardDataset:
+        made = type(self).__new__(type(self))
+        made.__dict__.update(self.__dict__)  # not by way of __getstate__: copies share the programs
         return made
 
     def __getstate__(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The iterator of a DataLoader over a ShardDataset, in torch's own class tree."""
+"""The iterator of a DataLoader whose batches are made by threads, in torch's own class tree."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ class ThreadIterator(_BaseDataLoaderIter):
         assert loader.prefetch_factor is None or loader.prefetch_factor > 0
         if loader.worker_init_fn is not None and loader.num_workers:
             warnings.warn(
-                "worker_init_fn is not called: over a ShardDataset batches are made by threads, which run no Python "
-                "per sample and need no seeding.",
+                "worker_init_fn is not called: batches are made by threads, which run no Python per sample and need no "
+                "seeding.",
                 stacklevel=4,
             )
         depth = 2 * (loader.prefetch_factor or 2)
-        dataset = loader.shards()
+        dataset = loader.native()
         # Room for what is likely: people write batch_size=10**9 for "everything", and slots grow when it isn't enough.
         room = max(1, min(loader.largest_batch() or 1, len(dataset)))
         self._plan = loader.plan(dataset, room, depth + 2)

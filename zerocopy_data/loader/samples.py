@@ -49,40 +49,37 @@ def bad_sample(reader: DatasetReader, row: int, reason: str, misfit: bool = Fals
 
 
 def image_views(
-    reader: DatasetReader,
-    name: str,
-    row: int,
-    program: ImageProgram,
-    key: tuple[int, int],
-    options: ImageOptions,
-) -> Any:
+    value: Any, program: ImageProgram, row: int, key: tuple[int, int], options: ImageOptions
+) -> torch.Tensor | list[torch.Tensor]:
     """One image through a program: a tensor [3, H, W], or a list of them for MultiCrop.
 
     Args:
+        value: Encoded bytes, or pixels as uint8 [H, W, 3].
         key: (seed, epoch) of the random parameters.
 
     Raises:
-        BadSampleError: the stored bytes are damaged or no image.
+        ImageError: the bytes are damaged or no image.
     """
-    value = reader.value(name, row)
-    try:
-        if options.verify:
-            problem = reader.checksum_problem(name, row)
-            if problem is not None:
-                raise _native.ImageError(problem)
-        if isinstance(value, np.ndarray):
-            made = program.native.run_pixels(value, *key, row)
-        else:
-            try:
-                made = program.native.run_encoded(value, *key, row)
-            except _native.UnsupportedImage:
-                pixels = decode_with_pillow(value, options.orient, options.pixel_limit)
-                made = program.native.run_pixels(pixels, *key, row)
-    except _native.ImageError as error:
-        misfit = isinstance(error, _native.ImageMisfit)
-        raise bad_sample(reader, row, f"column {name!r}: {error}", misfit) from None
+    if isinstance(value, np.ndarray):
+        made = program.native.run_pixels(value, *key, row)
+    else:
+        try:
+            made = program.native.run_encoded(value, *key, row)
+        except _native.UnsupportedImage:
+            pixels = decode_with_pillow(value, options.orient, options.pixel_limit)
+            made = program.native.run_pixels(pixels, *key, row)
     views = [torch.from_numpy(spec.array(*result)) for spec, result in zip(program.views, made, strict=True)]
     return views if program.multi else views[0]
+
+
+def random_key(seed: int, epoch: int | None, random: bool) -> tuple[int, int]:
+    """(seed, epoch) for one access to a dataset: an epoch that nobody has set is drawn from torch's generator."""
+    if epoch is not None:
+        return seed % 2**64, epoch % 2**64
+    if not random:
+        return seed % 2**64, 0
+    # Not from the worker's seed: persistent workers keep theirs for life, and would repeat the crops each epoch.
+    return seed % 2**64, int(torch.empty((), dtype=torch.int64).random_().item())
 
 
 def plain_value(reader: DatasetReader, name: str, row: int, verify: bool) -> Any:

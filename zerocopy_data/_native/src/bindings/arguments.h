@@ -38,5 +38,6 @@ inline Filter filter_named(const std::string& name) {
 
 void bind_images(nb::module_& m);
 void bind_loading(nb::module_& m);
+void bind_memory(nb::module_& m);
 
 }  // namespace zcd::py

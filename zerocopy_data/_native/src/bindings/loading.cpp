@@ -15,6 +15,7 @@
 
 #include "bindings/arguments.h"
 #include "core/batch.h"
+#include "core/files.h"
 #include "core/program.h"
 
 namespace zcd::py {
@@ -80,6 +81,9 @@ class Column {
 
   const Table& table() const { return table_; }
   const ImageColumn& image() const { return column_; }
+  void check(const Rows& rows) const {
+    if (!missing(rows).empty()) throw std::invalid_argument("a shard of these rows has not been mapped");
+  }
 
   // Shards of `rows` that have not been mapped, each once. Checks that all rows exist.
   std::vector<std::int64_t> missing(const Rows& rows) const {
@@ -101,6 +105,47 @@ class Column {
   ImageColumn column_;
   std::vector<std::unique_ptr<BufferView>> views_;
 };
+
+// A list of files together with the Python objects whose memory it points into.
+class FileColumn {
+ public:
+  FileColumn(const nb::bytes& prefix, nb::handle paths, const Rows& offsets, std::optional<Rows> rows)
+      : paths_(paths), offsets_(offsets), rows_(std::move(rows)), files_(list(prefix), paths_.size()) {
+    column_ = {&files_, 0, 0, false};
+  }
+
+  const Files& files() const { return files_; }
+  const ImageColumn& image() const { return column_; }
+  void check(const Rows& rows) const {
+    for (std::size_t i = 0; i < rows.shape(0); ++i)
+      if (!files_.has(rows.data()[i]))
+        throw nb::index_error(("row " + std::to_string(rows.data()[i]) + " is not in the list of files").c_str());
+  }
+
+ private:
+  PathList list(const nb::bytes& prefix) const {
+    if (offsets_.shape(0) == 0 || (rows_ && rows_->shape(0) + 1 != offsets_.shape(0)))
+      throw std::invalid_argument("a list of files has one offset more than it has rows");
+    return {std::string(prefix.c_str(), prefix.size()), reinterpret_cast<const char*>(paths_.data()), offsets_.data(),
+            static_cast<std::int64_t>(offsets_.shape(0)) - 1, rows_ ? rows_->data() : nullptr};
+  }
+  BufferView paths_;
+  Rows offsets_;
+  std::optional<Rows> rows_;
+  Files files_;
+  ImageColumn column_;
+};
+
+// One file's bytes.
+nb::bytes read_file(const FileColumn& column, std::int64_t row) {
+  Buffer room;
+  Value value;
+  {
+    nb::gil_scoped_release release;
+    value = column.files().read(row, room);
+  }
+  return nb::bytes(reinterpret_cast<const char*>(value.data), value.size);
+}
 
 struct Cancel {
   std::atomic<bool> flag{false};
@@ -160,9 +205,10 @@ std::vector<std::unique_ptr<BufferView>> writable(const std::vector<nb::object>&
   return views;
 }
 
-nb::list decode(const Column& column, const Program& program, const Rows& rows, std::uint64_t seed, std::uint64_t epoch,
+template <typename AnyColumn>
+nb::list decode(const AnyColumn& column, const Program& program, const Rows& rows, std::uint64_t seed, std::uint64_t epoch,
                 const std::vector<nb::object>& outs, bool pooled, const Cancel* cancel) {
-  if (!column.missing(rows).empty()) throw std::invalid_argument("a shard of these rows has not been mapped");
+  column.check(rows);
   const auto views = writable(outs);
   const auto n = static_cast<std::int64_t>(rows.shape(0));
   const Destination to = destination(program, views, rows.shape(0));
@@ -395,11 +441,11 @@ void bind_loading(nb::module_& m) {
            nb::arg("raw_height") = 0, nb::arg("verify") = true)
       .def("set_shard", &Column::set_shard, nb::arg("shard"), nb::arg("chunks"))
       .def("missing", &Column::missing, nb::arg("rows"))
-      .def("decode", &decode, nb::arg("program"), nb::arg("rows"), nb::arg("seed"), nb::arg("epoch"), nb::arg("outs"),
+      .def("decode", &decode<Column>, nb::arg("program"), nb::arg("rows"), nb::arg("seed"), nb::arg("epoch"), nb::arg("outs"),
            nb::arg("pooled") = true, nb::arg("cancel").none() = nb::none())
       .def("gather",
            [](const Column& self, const Rows& rows, std::size_t item, nb::object out) {
-             if (!self.missing(rows).empty()) throw std::invalid_argument("a shard of these rows has not been mapped");
+             self.check(rows);
              const BufferView view(out, true);
              if (item == 0 ? rows.shape(0) != 0 : view.size() / item < rows.shape(0))
                throw std::invalid_argument("the output buffer is too small for the rows");
@@ -412,6 +458,19 @@ void bind_loading(nb::module_& m) {
              return outcomes_list(outcomes);
            },
            nb::arg("rows"), nb::arg("item"), nb::arg("out"));
+
+  nb::class_<FileColumn>(m, "FileColumn")
+      .def(nb::init<const nb::bytes&, nb::handle, const Rows&, std::optional<Rows>>(), nb::arg("prefix"), nb::arg("paths"),
+           nb::arg("offsets"), nb::arg("rows").none() = nb::none())
+      .def("decode", &decode<FileColumn>, nb::arg("program"), nb::arg("rows"), nb::arg("seed"), nb::arg("epoch"),
+           nb::arg("outs"), nb::arg("pooled") = true, nb::arg("cancel").none() = nb::none())
+      .def("path",
+           [](const FileColumn& self, std::int64_t row) {
+             const std::string path = self.files().path(row);
+             return nb::bytes(path.data(), path.size());
+           },
+           nb::arg("row"))
+      .def("read", &read_file, nb::arg("row"));
 
   nb::class_<Cancel>(m, "Cancel").def(nb::init<>()).def("set", [](Cancel& self) { self.flag = true; });
   nb::class_<Threads>(m, "Threads").def(nb::init<int>(), nb::arg("count")).def("release", &Threads::release);

@@ -26,10 +26,12 @@ NB_MODULE(_core, m) {
     } catch (const zcd::Fault& fault) {
       PyErr_SetString(fault.kind == zcd::FaultKind::unsupported ? unsupported_image
                       : fault.kind == zcd::FaultKind::misfit    ? misfit_error
+                      : fault.kind == zcd::FaultKind::system    ? PyExc_OSError
                                                                 : image_error,
                       fault.what());
     }
   });
   zcd::py::bind_images(m);
   zcd::py::bind_loading(m);
+  zcd::py::bind_memory(m);
 }

@@ -1,35 +1,29 @@
 #include "core/batch.h"
 
-#include <cstdio>
 #include <cstring>
 #include <exception>
-
-#include "core/crc32c.h"
+#include <optional>
 
 namespace zcd {
 namespace {
 
-void check_sum(const Value& value) {
-  if (!value.has_crc) return;
-  const std::uint32_t sum = crc32c(value.data, value.size);
-  if (sum == value.crc) return;
-  char text[128];
-  std::snprintf(text, sizeof text, "checksum mismatch: CRC-32C of the %zu stored bytes is %08x, written was %08x", value.size,
-                sum, value.crc);
-  throw Fault(FaultKind::checksum, text);
-}
+// A batch that is larger than this is not found in a core's own caches by the time somebody reads it. Written through
+// them it would throw out the images that are read next, and each line would be fetched before it is overwritten.
+constexpr std::size_t kStreamFrom = 4u << 20;
 
 }  // namespace
 
-void open_value(const ImageColumn& column, const Value& value, Sample& sample) {
-  if (column.verify) check_sum(value);
+void open_value(const ImageColumn& column, const Value& value, Sample& sample, std::optional<ValueSum>& sum) {
+  if (column.verify) sum.emplace(value);
   if (column.raw_width > 0) {
     const std::size_t bytes = std::size_t{kChannels} * static_cast<std::size_t>(column.raw_width) *
                               static_cast<std::size_t>(column.raw_height);
     if (value.size != bytes) throw Fault(FaultKind::damaged, "raw image of the wrong number of bytes");
     sample.open_pixels({value.data, column.raw_width, column.raw_height, std::ptrdiff_t{kChannels} * column.raw_width,
-                        value.readable_end});
+                        value.readable_end},
+                       sum ? &*sum : nullptr);
   } else {
+    if (sum) sum->finish();
     sample.open_jpeg(value.data, value.size);
   }
 }
@@ -38,6 +32,9 @@ std::vector<Outcome> decode_batch(const ImageColumn& column, const Program& prog
                                   std::int64_t n, std::uint64_t seed, std::uint64_t epoch, const Destination& to,
                                   const std::atomic<bool>* cancel, Pool* pool) {
   std::vector<Outcome> outcomes(static_cast<std::size_t>(n));
+  std::size_t bytes = 0;
+  for (const std::size_t stride : to.strides) bytes += stride * static_cast<std::size_t>(n);
+  const bool stream = column.raw_width > 0 && bytes >= kStreamFrom;
   const auto one = [&](std::int64_t i) {
     Outcome& outcome = outcomes[static_cast<std::size_t>(i)];
     if (cancel != nullptr && cancel->load(std::memory_order_relaxed)) {
@@ -48,11 +45,13 @@ std::vector<Outcome> decode_batch(const ImageColumn& column, const Program& prog
       Scratch& scratch = thread_scratch();
       scratch.reader.watch(cancel);
       Sample sample(program, scratch);
-      open_value(column, column.table->at(rows[i]), sample);
+      const Value value = column.values->read(rows[i], scratch.file);
+      std::optional<ValueSum> sum;
+      open_value(column, value, sample, sum);
       sample.plan({seed, epoch, static_cast<std::uint64_t>(rows[i])});
       std::vector<std::uint8_t*> outs(to.outs.size());
       for (std::size_t v = 0; v < outs.size(); ++v) outs[v] = to.outs[v] + to.strides[v] * static_cast<std::size_t>(i);
-      sample.run(outs.data(), true);
+      sample.run(outs.data(), true, stream);
       scratch.trim();
     } catch (const Fault& fault) {
       outcome = {fault.kind, fault.what()};
@@ -74,7 +73,7 @@ std::vector<Outcome> gather(const Table& table, const std::int64_t* rows, std::i
     try {
       const Value value = table.at(rows[i]);
       if (value.size != item) throw Fault(FaultKind::damaged, "a value of the wrong number of bytes");
-      if (verify) check_sum(value);
+      if (verify) ValueSum(value).finish();
       std::memcpy(out, value.data, item);
     } catch (const Fault& fault) {
       outcomes[static_cast<std::size_t>(i)] = {fault.kind, fault.what()};

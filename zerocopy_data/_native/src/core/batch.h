@@ -2,18 +2,20 @@
 
 #include <atomic>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/pool.h"
 #include "core/program.h"
 #include "core/table.h"
+#include "core/value_sum.h"
 
 namespace zcd {
 
-// How image values lie in a table: encoded, or as raw RGB of one size.
+// Where image values come from and what they are: encoded, or raw RGB of one size.
 struct ImageColumn {
-  const Table* table = nullptr;
+  const Values* values = nullptr;
   int raw_width = 0, raw_height = 0;  // 0: encoded
   bool verify = true;                 // check each value's CRC-32C before use
 };
@@ -35,8 +37,9 @@ std::vector<Outcome> decode_batch(const ImageColumn& column, const Program& prog
                                   std::int64_t n, std::uint64_t seed, std::uint64_t epoch, const Destination& to,
                                   const std::atomic<bool>* cancel, Pool* pool);
 
-// Opens one value in `sample`: checks it, and reads its header.
-void open_value(const ImageColumn& column, const Value& value, Sample& sample);
+// Opens one value in `sample`: checks it, and reads its header. Raw pixels are checked as they are read: `sum` must live
+// until the sample has run. `value` must live as long.
+void open_value(const ImageColumn& column, const Value& value, Sample& sample, std::optional<ValueSum>& sum);
 
 // Copies values of `item` bytes each to `out`, in order; one outcome a row. A value of another size or with a wrong sum is
 // a fault, and its place stays as it was.

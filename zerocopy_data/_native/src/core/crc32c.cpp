@@ -32,7 +32,7 @@ std::uint32_t crc_scalar(const std::uint8_t* p, std::size_t n, std::uint32_t c) 
 
 // The crc32 instruction takes three cycles and starts one a cycle, so three streams run side by side.
 // Their sums are joined by advancing a CRC over `kStream` zero bytes, which is linear: one table a byte of the CRC.
-constexpr std::size_t kStream = 1024;
+constexpr std::size_t kStream = kCrcBlock / 3;
 
 struct ZeroShift {
   std::uint32_t table[4][256];

@@ -48,6 +48,7 @@ void Scratch::trim() {
   oriented.trim(kKeep);
   stage[0].trim(kKeep);
   stage[1].trim(kKeep);
+  file.trim(kKeep);
 }
 
 Scratch& thread_scratch() {
@@ -65,12 +66,14 @@ Recipe prepare(const Program& program, int width, int height, const Key& key) {
 void Sample::open_jpeg(const std::uint8_t* data, std::size_t size) {
   const JpegHeader header = scratch_.reader.open(data, size, program_.orient, program_.pixel_limit);
   jpeg_ = true;
+  sum_ = nullptr;
   width_ = header.width();
   height_ = header.height();
 }
 
-void Sample::open_pixels(const Pixels& pixels) {
+void Sample::open_pixels(const Pixels& pixels, ValueSum* sum) {
   jpeg_ = false;
+  sum_ = sum;
   pixels_ = pixels;
   width_ = pixels.w;
   height_ = pixels.h;
@@ -97,7 +100,7 @@ Rect Sample::needed(const Stage& stage) {
 }
 
 void Sample::run_view(const std::vector<Stage>& stages, const Pixels& first, int offset_x, int offset_y,
-                      const Format& format, std::uint8_t* out) {
+                      const Format& format, std::uint8_t* out, bool stream) {
   Pixels source = first;
   for (std::size_t i = 0; i < stages.size(); ++i) {
     Stage stage = stages[i];
@@ -107,6 +110,9 @@ void Sample::run_view(const std::vector<Stage>& stages, const Pixels& first, int
       stage.source.x -= offset_x;
       stage.source.y -= offset_y;
     }
+    const bool copied = !stage.resize && !stage.padded;
+    // What is copied is summed row by row; a resize reads rows more than once and is better off with all at hand.
+    if (i == 0 && sum_ != nullptr && !copied) sum_->finish();
     const auto execute = [&](RowSink& sink) {
       if (stage.padded) {
         run_padded(stage, source, sink, scratch_.line);
@@ -117,11 +123,14 @@ void Sample::run_view(const std::vector<Stage>& stages, const Pixels& first, int
         scratch_.resizer.run(part(source, r), sink);
       } else {
         const Pixels p = part(source, stage.source);
-        for (int y = 0; y < h; ++y) sink.row(y, p.row(y));
+        for (int y = 0; y < h; ++y) {
+          if (i == 0 && sum_ != nullptr) sum_->reach(p.row(y) + std::ptrdiff_t{p.w} * kChannels);
+          sink.row(y, p.row(y));
+        }
       }
     };
     if (last) {
-      FormatSink sink(format, w, h, stage.flip, out);
+      FormatSink sink(format, w, h, stage.flip, out, stream && copied);
       execute(sink);
     } else {
       Buffer& buffer = scratch_.stage[i % 2];
@@ -134,7 +143,7 @@ void Sample::run_view(const std::vector<Stage>& stages, const Pixels& first, int
   }
 }
 
-void Sample::run(std::uint8_t* const* outs, bool sized) {
+void Sample::run(std::uint8_t* const* outs, bool sized, bool stream) {
   for (std::size_t v = 0; v < recipe_.size(); ++v) {
     const auto [w, h] = result_size(recipe_[v]);
     const View& view = program_.views[v];
@@ -151,7 +160,8 @@ void Sample::run(std::uint8_t* const* outs, bool sized) {
     source = scratch_.reader.decode(region, scratch_.stored, scratch_.oriented);
   }
   for (std::size_t v = 0; v < recipe_.size(); ++v)
-    run_view(recipe_[v], source, region.x, region.y, program_.views[v].format, outs[v]);
+    run_view(recipe_[v], source, region.x, region.y, program_.views[v].format, outs[v], stream);
+  if (sum_ != nullptr) sum_->finish();
 }
 
 }  // namespace zcd

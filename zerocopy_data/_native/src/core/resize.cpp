@@ -45,8 +45,26 @@ Rect Resizer::prepare(const Resize& job) {
   const int y0 = down_.identity() ? win.y : down_.first_input();
   const int y1 = down_.identity() ? win.y + win.h : down_.last_input();
   part_ = {x0, y0, x1 - x0, y1 - y0};
+  const bool can_blend = kernels::blend_table() != nullptr;
+  blends_across_ = can_blend && !across_.identity() && across_.blends() && blend_across_.prepare(across_, x0);
+  blends_down_ = can_blend && !down_.identity() && down_.blends();
   job_ = job;
   return part_;
+}
+
+void Resizer::filter_across(const std::uint8_t* in, std::ptrdiff_t in_stride, int rows, std::uint8_t* out,
+                            std::ptrdiff_t out_stride) const {
+  if (blends_across_)
+    kernels::blend_table()->across(blend_across_, in, in_stride, rows, out, out_stride);
+  else
+    kernels::table().across(across_, part_.x, in, in_stride, rows, out, out_stride);
+}
+
+void Resizer::filter_down(int y, const std::uint8_t* in, std::ptrdiff_t stride, int bytes, std::uint8_t* out) const {
+  if (blends_down_)
+    kernels::blend_table()->down(kernels::blend_weight(down_, y), in, stride, bytes, out);
+  else
+    kernels::table().down(down_, y, in, stride, bytes, out);
 }
 
 void Resizer::run_nearest(const Pixels& part, RowSink& sink) {
@@ -69,7 +87,6 @@ Pixels Resizer::with_slack(const Pixels& rows, Buffer& copy) const {
 }
 
 void Resizer::run_across_first(const Pixels& part, RowSink& sink) {
-  const auto& kernel = kernels::table();
   const int width = job_.window.w, bytes = width * kChannels;
   Pixels rows = part;
   if (!across_.identity()) {
@@ -78,11 +95,11 @@ void Resizer::run_across_first(const Pixels& part, RowSink& sink) {
     // As in with_slack, but the horizontal pass reads 16 bytes, and only the last rows can be near the end.
     int safe = part.h;
     while (safe > 0 && part.end - part.row(safe - 1) < std::ptrdiff_t{part.w} * kChannels + 16) --safe;
-    kernel.across(across_, part_.x, part.data, part.stride, safe, base, stride);
+    filter_across(part.data, part.stride, safe, base, stride);
     for (int y = safe; y < part.h; ++y) {
       std::uint8_t* copy = copy_.reserve(static_cast<std::size_t>(part.w) * kChannels);
       std::memcpy(copy, part.row(y), static_cast<std::size_t>(part.w) * kChannels);
-      kernel.across(across_, part_.x, copy, 0, 1, base + stride * y, stride);
+      filter_across(copy, 0, 1, base + stride * y, stride);
     }
     rows = {base, width, part.h, stride, rows_.end()};
   }
@@ -93,13 +110,12 @@ void Resizer::run_across_first(const Pixels& part, RowSink& sink) {
   rows = with_slack(rows, copy_);
   std::uint8_t* line = lines_.reserve(static_cast<std::size_t>(bytes));
   for (int y = 0; y < job_.window.h; ++y) {
-    kernel.down(down_, y, rows.row(down_.begin(y) - part_.y), rows.stride, bytes, line);
+    filter_down(y, rows.row(down_.begin(y) - part_.y), rows.stride, bytes, line);
     sink.row(y, line);
   }
 }
 
 void Resizer::run_down_first(const Pixels& part, RowSink& sink) {
-  const auto& kernel = kernels::table();
   const Pixels rows = with_slack(part, copy_);
   const int bytes_in = part.w * kChannels;
   const std::ptrdiff_t in_stride = padded_stride(bytes_in), out_stride = padded_stride(job_.window.w * kChannels);
@@ -108,8 +124,8 @@ void Resizer::run_down_first(const Pixels& part, RowSink& sink) {
   for (int y = 0; y < job_.window.h; y += 4) {  // four rows are what the horizontal kernel works on at once
     const int count = std::min(4, job_.window.h - y);
     for (int r = 0; r < count; ++r)
-      kernel.down(down_, y + r, rows.row(down_.begin(y + r) - part_.y), rows.stride, bytes_in, tall + in_stride * r);
-    kernel.across(across_, part_.x, tall, in_stride, count, lines, out_stride);
+      filter_down(y + r, rows.row(down_.begin(y + r) - part_.y), rows.stride, bytes_in, tall + in_stride * r);
+    filter_across(tall, in_stride, count, lines, out_stride);
     for (int r = 0; r < count; ++r) sink.row(y + r, lines + out_stride * r);
   }
 }

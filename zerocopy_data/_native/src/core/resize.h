@@ -4,37 +4,10 @@
 #include <vector>
 
 #include "core/image.h"
+#include "core/resize_blend.h"
+#include "core/weights.h"
 
 namespace zcd {
-
-enum class Filter : std::uint8_t { nearest, bilinear, bicubic };
-
-// Pillow's weights along one axis, for outputs [first, first + count) of `out_size` (Pillow: Resample.c,
-// precompute_coeffs and normalize_coeffs_8bpc). Widened when shrinking: that is its antialiasing.
-class Weights {
- public:
-  void prepare(int in_size, int out_size, int first, int count, Filter filter);
-
-  int count() const { return count_; }
-  int begin(int i) const { return bounds_[2 * static_cast<std::size_t>(i)]; }
-  int taps(int i) const { return bounds_[2 * static_cast<std::size_t>(i) + 1]; }
-  int first_input() const;  // the inputs that any output of the window reads
-  int last_input() const;
-  // For each pair of taps two words: the lower 15 bits of both weights, and their upper parts. A weight is
-  // low + (high << 15), so that 16-bit multiply-add instructions give the exact 32-bit sum. Zero-padded to four taps.
-  const std::uint32_t* pairs(int i) const { return pairs_.data() + static_cast<std::size_t>(i) * pair_stride_; }
-  const std::int32_t* fixed(int i) const { return fixed_.data() + static_cast<std::size_t>(i) * tap_stride_; }
-  bool identity() const { return identity_; }
-
- private:
-  int count_ = 0;
-  bool identity_ = false;
-  std::size_t tap_stride_ = 0, pair_stride_ = 0;
-  std::vector<std::int32_t> bounds_;
-  std::vector<std::int32_t> fixed_;
-  std::vector<std::uint32_t> pairs_;
-  std::vector<double> real_;
-};
 
 // Rows of a finished image, top to bottom.
 struct RowSink {
@@ -64,10 +37,15 @@ class Resizer {
   void run_nearest(const Pixels& part, RowSink& sink);
   void run_across_first(const Pixels& part, RowSink& sink);
   void run_down_first(const Pixels& part, RowSink& sink);
+  void filter_across(const std::uint8_t* in, std::ptrdiff_t in_stride, int rows, std::uint8_t* out,
+                     std::ptrdiff_t out_stride) const;
+  void filter_down(int y, const std::uint8_t* in, std::ptrdiff_t stride, int bytes, std::uint8_t* out) const;
   Pixels with_slack(const Pixels& rows, Buffer& copy) const;
   Resize job_;
   Rect part_;
   Weights across_, down_;
+  kernels::BlendAcross blend_across_;
+  bool blends_across_ = false, blends_down_ = false;
   std::vector<int> nearest_x_, nearest_y_;
   Buffer rows_, lines_, copy_;
 };

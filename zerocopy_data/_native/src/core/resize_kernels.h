@@ -2,7 +2,8 @@
 
 #include <cstdint>
 
-#include "core/resize.h"
+#include "core/image.h"
+#include "core/weights.h"
 
 namespace zcd::kernels {
 

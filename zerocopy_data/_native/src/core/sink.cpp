@@ -13,14 +13,6 @@ void mirror_scalar(const std::uint8_t* in, int from, int w, std::uint8_t* out) {
   for (int x = from; x < w; ++x) std::memcpy(out + 3 * x, in + 3 * (w - 1 - x), 3);
 }
 
-void planes_scalar(const std::uint8_t* in, int from, int w, std::uint8_t* r, std::uint8_t* g, std::uint8_t* b) {
-  for (int x = from; x < w; ++x) {
-    r[x] = in[3 * x];
-    g[x] = in[3 * x + 1];
-    b[x] = in[3 * x + 2];
-  }
-}
-
 #if defined(__x86_64__)
 
 __attribute__((target("ssse3"))) int mirror_simd(const std::uint8_t* in, int w, std::uint8_t* out) {
@@ -34,39 +26,66 @@ __attribute__((target("ssse3"))) int mirror_simd(const std::uint8_t* in, int w, 
   return x;
 }
 
-__attribute__((target("ssse3"))) int planes_simd(const std::uint8_t* in, int w, std::uint8_t* r, std::uint8_t* g,
-                                                 std::uint8_t* b) {
-  // Sixteen pixels lie in three registers; each plane takes five or six bytes of each.
-  const auto m = [](int a, int c, int d, int e, int f, int h, int i, int j, int k, int l, int n, int o, int p, int q, int s,
-                    int t) {
-    return _mm_setr_epi8(static_cast<char>(a), static_cast<char>(c), static_cast<char>(d), static_cast<char>(e),
-                         static_cast<char>(f), static_cast<char>(h), static_cast<char>(i), static_cast<char>(j),
-                         static_cast<char>(k), static_cast<char>(l), static_cast<char>(n), static_cast<char>(o),
-                         static_cast<char>(p), static_cast<char>(q), static_cast<char>(s), static_cast<char>(t));
-  };
-  const __m128i r0 = m(0, 3, 6, 9, 12, 15, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1);
-  const __m128i r1 = m(-1, -1, -1, -1, -1, -1, 2, 5, 8, 11, 14, -1, -1, -1, -1, -1);
-  const __m128i r2 = m(-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, 1, 4, 7, 10, 13);
-  const __m128i g0 = m(1, 4, 7, 10, 13, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1);
-  const __m128i g1 = m(-1, -1, -1, -1, -1, 0, 3, 6, 9, 12, 15, -1, -1, -1, -1, -1);
-  const __m128i g2 = m(-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, 2, 5, 8, 11, 14);
-  const __m128i b0 = m(2, 5, 8, 11, 14, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1);
-  const __m128i b1 = m(-1, -1, -1, -1, -1, 1, 4, 7, 10, 13, -1, -1, -1, -1, -1, -1);
-  const __m128i b2 = m(-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, 0, 3, 6, 9, 12, 15);
+// How the planes of sixteen pixels are picked from their 48 bytes. Three is coprime to 16, so the bytes of one plane
+// differ in their place within a register: three blends put them into one, a shuffle brings them into order.
+struct Picks {
+  alignas(16) std::int8_t third[3][16];     // all bits where the place's remainder by three is that
+  alignas(16) std::int8_t order[2][3][16];  // [mirrored][plane]
+};
+
+constexpr Picks kPicks = [] {
+  Picks p{};
+  for (int c = 0; c < kChannels; ++c)
+    for (int k = 0; k < 16; ++k) {
+      p.third[c][k] = k % 3 == c ? -1 : 0;
+      p.order[0][c][k] = static_cast<std::int8_t>((3 * k + c) % 16);
+      p.order[1][c][k] = static_cast<std::int8_t>((3 * (15 - k) + c) % 16);
+    }
+  return p;
+}();
+
+#define ZCD_AVX2 __attribute__((target("avx2")))
+
+ZCD_AVX2 inline __m256i both_halves(const std::int8_t* p) {
+  return _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(p)));
+}
+
+ZCD_AVX2 inline __m256i halves(const std::uint8_t* low, const std::uint8_t* high) {
+  return _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(low))),
+                                 _mm_loadu_si128(reinterpret_cast<const __m128i*>(high)), 1);
+}
+
+template <bool kStream>
+ZCD_AVX2 inline void put(std::uint8_t* to, __m256i v) {
+  if constexpr (kStream)
+    _mm256_stream_si256(reinterpret_cast<__m256i*>(to), v);
+  else
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), v);
+}
+
+// 32 pixels a step, sixteen in each half of a register. Mirrored, the halves come from the row's end.
+template <bool kMirror, bool kStream>
+ZCD_AVX2 int planes_simd(const std::uint8_t* in, int w, std::uint8_t* r, std::uint8_t* g, std::uint8_t* b) {
+  const __m256i r_order = both_halves(kPicks.order[kMirror][0]), g_order = both_halves(kPicks.order[kMirror][1]),
+                b_order = both_halves(kPicks.order[kMirror][2]);
+  const __m256i first = both_halves(kPicks.third[0]), second = both_halves(kPicks.third[1]),
+                last = both_halves(kPicks.third[2]);
   int x = 0;
-  for (; x + 16 <= w; x += 16) {
-    const auto* p = reinterpret_cast<const __m128i*>(in + 3 * x);
-    const __m128i v0 = _mm_loadu_si128(p), v1 = _mm_loadu_si128(p + 1), v2 = _mm_loadu_si128(p + 2);
-    const auto pick = [&](__m128i k0, __m128i k1, __m128i k2) __attribute__((target("ssse3"))) {
-      return _mm_or_si128(_mm_or_si128(_mm_shuffle_epi8(v0, k0), _mm_shuffle_epi8(v1, k1)), _mm_shuffle_epi8(v2, k2));
-    };
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(r + x), pick(r0, r1, r2));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(g + x), pick(g0, g1, g2));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(b + x), pick(b0, b1, b2));
+  for (; x + 32 <= w; x += 32) {
+    const std::uint8_t* low = in + 3 * (kMirror ? w - x - 16 : x);
+    const std::uint8_t* high = in + 3 * (kMirror ? w - x - 32 : x + 16);
+    const __m256i v0 = halves(low, high), v1 = halves(low + 16, high + 16), v2 = halves(low + 32, high + 32);
+    const __m256i red = _mm256_blendv_epi8(_mm256_blendv_epi8(v0, v1, last), v2, second);
+    const __m256i green = _mm256_blendv_epi8(_mm256_blendv_epi8(v0, v1, first), v2, last);
+    const __m256i blue = _mm256_blendv_epi8(_mm256_blendv_epi8(v0, v1, second), v2, first);
+    put<kStream>(r + x, _mm256_shuffle_epi8(red, r_order));
+    put<kStream>(g + x, _mm256_shuffle_epi8(green, g_order));
+    put<kStream>(b + x, _mm256_shuffle_epi8(blue, b_order));
   }
   return x;
 }
 
+const bool kAvx2 = __builtin_cpu_supports("avx2");
 const bool kSimd = __builtin_cpu_supports("ssse3");
 
 #endif
@@ -79,12 +98,19 @@ void mirror(const std::uint8_t* in, int w, std::uint8_t* out) {
   mirror_scalar(in, done, w, out);
 }
 
-void planes(const std::uint8_t* in, int w, std::uint8_t* r, std::uint8_t* g, std::uint8_t* b) {
+// `stream` asks for stores past the caches; they want w and the planes' addresses to be multiples of 32.
+template <bool kMirror>
+void planes(const std::uint8_t* in, int w, std::uint8_t* r, std::uint8_t* g, std::uint8_t* b, [[maybe_unused]] bool stream) {
   int done = 0;
 #if defined(__x86_64__)
-  if (kSimd) done = planes_simd(in, w, r, g, b);
+  if (kAvx2) done = stream ? planes_simd<kMirror, true>(in, w, r, g, b) : planes_simd<kMirror, false>(in, w, r, g, b);
 #endif
-  planes_scalar(in, done, w, r, g, b);
+  for (int x = done; x < w; ++x) {
+    const std::uint8_t* pixel = in + 3 * (kMirror ? w - 1 - x : x);
+    r[x] = pixel[0];
+    g[x] = pixel[1];
+    b[x] = pixel[2];
+  }
 }
 
 // Eight bytes a load: the loop is bound by loads and stores, and the look-ups themselves cannot be fewer.
@@ -113,8 +139,18 @@ std::vector<std::uint8_t>& thread_line(std::size_t bytes) {
 
 }  // namespace
 
-FormatSink::FormatSink(const Format& format, int w, int h, bool flip, std::uint8_t* out)
-    : format_(format), w_(w), h_(h), flip_(flip), out_(out), line_(thread_line(static_cast<std::size_t>(w) * 6 + kSlack)) {}
+FormatSink::FormatSink(const Format& format, int w, int h, bool flip, std::uint8_t* out, bool stream)
+    : format_(format), w_(w), h_(h), flip_(flip), out_(out), line_(thread_line(static_cast<std::size_t>(w) * 3 + kSlack)) {
+  const auto multiple = [](std::uintptr_t n) { return n % 32 == 0; };
+  stream_ = stream && format.dtype == Dtype::uint8 && format.layout == Layout::nchw && multiple(static_cast<unsigned>(w)) &&
+            multiple(reinterpret_cast<std::uintptr_t>(out));
+}
+
+FormatSink::~FormatSink() {
+#if defined(__x86_64__)
+  if (stream_) _mm_sfence();  // such stores are weakly ordered: whoever hears that the sample is done must see them
+#endif
+}
 
 void FormatSink::row(int y, const std::uint8_t* rgb) {
   const std::size_t size = item_size(format_.dtype);
@@ -140,18 +176,14 @@ void FormatSink::row(int y, const std::uint8_t* rgb) {
       look_up_pixels(rgb, w_, format_.table.data(), reinterpret_cast<std::uint16_t*>(to));
     return;
   }
-  if (flip_) {
-    mirror(rgb, w_, line);
-    rgb = line;
-  }
+  const auto split = flip_ ? planes<true> : planes<false>;
   if (to_bytes) {
-    planes(rgb, w_, out_ + at, out_ + plane + at, out_ + 2 * plane + at);
+    split(rgb, w_, out_ + at, out_ + plane + at, out_ + 2 * plane + at, stream_);
     return;
   }
-  std::uint8_t* split = line + std::ptrdiff_t{3} * w_;
-  planes(rgb, w_, split, split + w_, split + 2 * w_);
+  split(rgb, w_, line, line + w_, line + 2 * w_, false);
   for (int c = 0; c < kChannels; ++c) {
-    const std::uint8_t* from = split + std::ptrdiff_t{c} * w_;
+    const std::uint8_t* from = line + std::ptrdiff_t{c} * w_;
     const std::uint32_t* table = format_.table.data() + 256 * c;
     std::uint8_t* to = out_ + (plane * c + at) * static_cast<std::ptrdiff_t>(size);
     if (format_.dtype == Dtype::float32)

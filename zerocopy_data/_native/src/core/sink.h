@@ -27,13 +27,18 @@ struct Format {
 // Writes rows into one sample's place in the caller's memory: mirrored, split into planes and converted as asked.
 class FormatSink final : public RowSink {
  public:
-  FormatSink(const Format& format, int w, int h, bool flip, std::uint8_t* out);
+  // `stream`: write past the caches where that is possible. For rows that come as fast as memory takes them and are not
+  // read again soon; rows that a decoder makes come too slowly, their half-filled lines would go out twice.
+  FormatSink(const Format& format, int w, int h, bool flip, std::uint8_t* out, bool stream = false);
+  ~FormatSink() override;
+  FormatSink(const FormatSink&) = delete;
+  FormatSink& operator=(const FormatSink&) = delete;
   void row(int y, const std::uint8_t* rgb) override;
 
  private:
   const Format& format_;
   int w_, h_;
-  bool flip_;
+  bool flip_, stream_;
   std::uint8_t* out_;
   std::vector<std::uint8_t>& line_;
 };

@@ -6,15 +6,25 @@
 #include <memory>
 #include <vector>
 
+#include "core/image.h"
+
 namespace zcd {
 
-// One value of a column as it lies in a mapped shard.
+// One value of a column, as it lies in a mapped shard or was read from a file.
 struct Value {
   const std::uint8_t* data = nullptr;
   std::size_t size = 0;
   const std::uint8_t* readable_end = nullptr;  // end of the buffer it lies in
   std::uint32_t crc = 0;
   bool has_crc = false;
+};
+
+// Where values come from. Read by many threads at once.
+class Values {
+ public:
+  virtual ~Values() = default;
+  // The value of a row; one that has no memory of its own is put into `room`, and is good until `room` is used again.
+  virtual Value read(std::int64_t row, Buffer& room) const = 0;
 };
 
 // One row group of a column: `rows` values of `fixed` bytes each, or between neighbouring offsets.
@@ -34,10 +44,10 @@ struct Chunk {
 };
 
 // A column over all shards of a dataset; shards come in as they are mapped, while readers are at work.
-class Table {
+class Table final : public Values {
  public:
   explicit Table(std::vector<std::int64_t> shard_starts);
-  ~Table();
+  ~Table() override;
   Table(const Table&) = delete;
   Table& operator=(const Table&) = delete;
 
@@ -49,6 +59,7 @@ class Table {
   void set(std::int64_t shard, std::vector<Chunk> chunks);
   std::int64_t shard_of(std::int64_t row) const;  // row must be within rows()
   Value at(std::int64_t row) const;
+  Value read(std::int64_t row, Buffer&) const override { return at(row); }
 
  private:
   struct Shard {

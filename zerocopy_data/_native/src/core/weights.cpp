@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/resize.h"
+#include "core/weights.h"
 
 namespace zcd {
 namespace {
@@ -41,6 +41,7 @@ void Weights::prepare(int in_size, int out_size, int first, int count, Filter fi
   fixed_.assign(n * tap_stride_, 0);
   pairs_.resize(n * pair_stride_);
   real_.resize(taps);
+  blends_ = true;
 
   for (std::size_t i = 0; i < n; ++i) {
     const double center = (first + static_cast<int>(i) + 0.5) * scale;
@@ -60,6 +61,7 @@ void Weights::prepare(int in_size, int out_size, int first, int count, Filter fi
       const double shifted = w * (1 << kPrecision);
       fixed[k] = static_cast<std::int32_t>(w < 0 ? -0.5 + shifted : 0.5 + shifted);
     }
+    blends_ = blends_ && end - begin <= 2 && fixed[0] >= 0 && fixed[1] >= 0 && fixed[0] + fixed[1] == 1 << kPrecision;
     bounds_[2 * i] = begin;
     bounds_[2 * i + 1] = end - begin;
     std::uint32_t* pair = pairs_.data() + i * pair_stride_;

@@ -1,0 +1,174 @@
+"""How fast do batches travel from worker processes, beside torch's DataLoader, from 1 KB to 150 MB?
+
+    tools/dev run python benchmarks/batches.py [--repeats 5] [--seconds 1] [--json FILE] [--plot FILE.png]
+
+The dataset gives the same tensor again and again, so that nothing but making and moving batches is measured:
+default collation, `persistent_workers=True`, every batch dropped before the next. Both classes run the same
+script in processes of their own, taking turns. A batch of one sample of 1 KB measures latency: the fixed cost
+of a message. Peak memory is the PSS of the loader's process and its workers.
+"""
+
+import argparse
+import json
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import Dataset
+
+from zerocopy_data.tuning import machine
+from zerocopy_data.tuning.harness import Arm, Plan, Result, measure, ratio
+
+# Name, shape of a float32 sample, samples a batch, samples an epoch.
+SIZES: tuple[tuple[str, tuple[int, ...], int, int], ...] = (
+    ("1 KB, one sample", (256,), 1, 1000),
+    ("64 KB", (1024,), 16, 8_000),
+    ("1 MB", (8192,), 32, 4_000),
+    ("8 MB", (65_536,), 32, 2_000),
+    ("39 MB", (3, 224, 224), 64, 1_280),
+    ("150 MB", (3, 224, 224), 256, 2_560),
+)
+WORKERS = (1, 2)
+# What the project promises: the ratio to torch at each size.
+CLAIMS = {"150 MB": 5.0, "8 MB": 1.5}
+FLOOR = 0.95
+
+
+class Same(Dataset[Any]):
+    """The same tensor for every row, and its number."""
+
+    def __init__(self, shape: tuple[int, ...], length: int) -> None:
+        self.sample = torch.rand(shape)
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        return self.sample, index
+
+
+class LoaderRunner:
+    """A loader; an epoch checks that every row came."""
+
+    def __init__(self, ours: bool, shape: tuple[int, ...], batch_size: int, length: int, workers: int) -> None:
+        if ours:
+            from zerocopy_data import DataLoader
+        else:
+            from torch.utils.data import DataLoader  # type: ignore[assignment]
+        self.length = length
+        self.loader = DataLoader(
+            Same(shape, length), batch_size=batch_size, num_workers=workers, persistent_workers=True
+        )
+
+    def epoch(self) -> int:
+        """One pass."""
+        rows = last = 0
+        for samples, numbers in self.loader:
+            rows += len(samples)
+            last = int(numbers[-1])
+        if rows != self.length or last != self.length - 1:
+            raise AssertionError(f"{rows} rows came, the last was {last}, not {self.length - 1}")
+        return rows
+
+
+def arms(name: str, shape: tuple[int, ...], batch_size: int, length: int, workers: int) -> list[Arm]:
+    """Both loaders on one size."""
+    workload = f"{name}, {workers} workers"
+    return [
+        Arm(loader, workload, LoaderRunner, (loader == "zcd", shape, batch_size, length, workers))
+        for loader in ("zcd", "torch")
+    ]
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--sizes", default="", help="comma-separated parts of names, such as '150 MB,8 MB'")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=1.0, help="least time of one measurement")
+    parser.add_argument("--json", type=Path, default=None)
+    parser.add_argument("--plot", type=Path, default=None, help="PNG or SVG; needs matplotlib")
+    options = parser.parse_args()
+    wanted = [part.strip() for part in options.sizes.split(",") if part.strip()]
+    plan = Plan(options.repeats, options.seconds)
+    rows: list[tuple[str, int, int, Result, Result]] = []
+    failed = False
+    for name, shape, batch_size, length in SIZES:
+        if wanted and name not in wanted:
+            continue
+        for workers in WORKERS:
+            ours, theirs = measure(
+                arms(name, shape, batch_size, length, workers),
+                plan,
+                lambda message: print(f"\r\033[K{message}", end="", file=sys.stderr, flush=True),
+            )
+            times = ratio(ours, theirs)
+            verdict = "holds" if times.median >= CLAIMS.get(name, FLOOR) else "FAILS"
+            if ours.peak_pss_bytes > theirs.peak_pss_bytes:
+                verdict += ", more memory than torch"
+            failed |= verdict != "holds"
+            milliseconds = [1000 * batch_size / torch.tensor(result.rates).median().item() for result in (ours, theirs)]
+            print(
+                f"\r\033[K{name:>17}, {workers} workers: {times.median:6.2f}x torch "
+                f"({times.low:.2f} to {times.high:.2f}); "
+                f"a batch every {milliseconds[0]:.3f} ms, torch {milliseconds[1]:.3f} ms; peak PSS "
+                f"{ours.peak_pss_bytes / 1e6:,.0f} MB, torch {theirs.peak_pss_bytes / 1e6:,.0f} MB; "
+                f"at least {CLAIMS.get(name, FLOOR)}x: {verdict}",
+                flush=True,
+            )
+            bytes_per_batch = 4 * batch_size * torch.Size(shape).numel()
+            rows.append((name, bytes_per_batch, workers, ours, theirs))
+    if options.json is not None:
+        report = {
+            "benchmark": "batches",
+            "date": datetime.now(UTC).isoformat(timespec="seconds"),
+            "machine": machine.describe(),
+            "versions": machine.versions(),
+            "commit": machine.commit(Path(__file__).parent),
+            "results": [result.as_json() for *_, ours, theirs in rows for result in (ours, theirs)],
+        }
+        options.json.write_text(json.dumps(report, indent=2) + "\n")
+    if options.plot is not None:
+        plot(rows, options.plot)
+    return 1 if failed else 0
+
+
+def plot(rows: list[tuple[str, int, int, Result, Result]], path: Path) -> None:
+    """Bytes per second over the size of a batch, both axes logarithmic."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        sys.exit("The plot needs matplotlib: pip install matplotlib (the JSON, if asked for, has been written).")
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    axes = figure.add_subplot()
+    for workers, style in zip(WORKERS, ("-", "--"), strict=True):
+        for label, place, colour in (("zerocopy_data", 3, "tab:blue"), ("torch", 4, "tab:orange")):
+            chosen = [row for row in rows if row[2] == workers]
+            sizes = [row[1] for row in chosen]
+            speeds: list[list[float]] = [[], [], []]
+            for row in chosen:
+                result = row[place]
+                assert isinstance(result, Result)
+                entry = result.as_json()
+                share = row[1] / (result.arm.arguments[2] * 1e9)
+                for values, key in zip(speeds, ("items_per_s", "low", "high"), strict=True):
+                    values.append(entry[key] * share)
+            axes.plot(sizes, speeds[0], style, color=colour, marker="o", label=f"{label}, {workers} workers")
+            axes.fill_between(sizes, speeds[1], speeds[2], color=colour, alpha=0.15)
+    axes.set(
+        xscale="log",
+        yscale="log",
+        xlabel="bytes a batch",
+        ylabel="GB/s delivered",
+        title="Batches from worker processes (medians, 95% intervals)",
+    )
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(path, dpi=150)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,139 @@
+"""torch's iterator over worker processes, with batches that travel through slots.
+
+Dispatch, order, errors, time-outs, seeds and persistence are torch's. This module is the only one that knows its
+private classes.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import signal
+import sys
+import time
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils.data import _utils
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
+
+from ..memory.pinning import CudaPinner, Pinner
+from .process_context import SHUTDOWN_SECONDS, Worker, WorkerContext
+from .transport.reader import Reader
+
+if TYPE_CHECKING:
+    from .dataloader import DataLoader
+
+
+# The parameters of torch's worker loop that we rely on; what follows them is passed on as it is.
+_LOOP = (("dataset_kind",), ("dataset", "dataset_holder"), ("index_queue",), ("data_queue",), ("done_event",))
+
+
+def why_not_supported() -> str | None:
+    """Why the installed torch, or this system, can't carry our transport; None where it can."""
+    if not hasattr(os, "memfd_create"):
+        return "it needs Linux (memfd_create)"
+    names = list(inspect.signature(_utils.worker._worker_loop).parameters)
+    if len(names) < len(_LOOP) or any(name not in known for name, known in zip(names, _LOOP, strict=False)):
+        return f"torch {torch.__version__} starts its workers in a way that is not known yet"
+    return None
+
+
+def _pinner(loader: DataLoader[Any]) -> Pinner | None:
+    """What page-locks the slots of a loader that pins its batches; None where torch shall do as it does."""
+    return CudaPinner() if loader.pin_memory and torch.cuda.is_available() else None
+
+
+class _LoaderView:
+    """A loader as torch's iterator shall see it: with our context."""
+
+    def __init__(self, loader: DataLoader[Any], context: WorkerContext) -> None:
+        self._loader = loader
+        self.multiprocessing_context = context
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+
+class ProcessIterator(_MultiProcessingDataLoaderIter):
+    """torch's multiprocessing iterator over a transport of our own."""
+
+    def __init__(self, loader: DataLoader[Any]) -> None:
+        this = weakref.ref(self)  # the reader must not keep the iterator, whose end shuts the workers down
+
+        def expects(worker: int) -> bool:
+            iterator = this()
+            return iterator is not None and not iterator._shutdown and bool(iterator._workers_status[worker])
+
+        self._stall_after: float | None = loader.stall_after
+        self._stalls_at: float | None = None
+        self._pins = False
+        self._reader = Reader(expects, _pinner(loader))
+        context: Any = loader.multiprocessing_context or torch.multiprocessing
+        view = _LoaderView(loader, WorkerContext(context, self._reader, self._stall_after is not None))
+        try:
+            super().__init__(view)
+        except BaseException:
+            self._reader.close()
+            raise
+        # Profilers and their users look for torch's name.
+        self._profile_name = f"enumerate(DataLoader)#{_MultiProcessingDataLoaderIter.__name__}.__next__"
+
+    @property
+    def _pin_memory(self) -> bool:
+        """Whether torch shall start its thread that copies every batch into pinned memory."""
+        return self._pins and self._reader.pinner is None
+
+    @_pin_memory.setter
+    def _pin_memory(self, value: bool) -> None:
+        self._pins = value
+
+    def _process_data(self, data: Any, worker_idx: int) -> Any:
+        data = super()._process_data(data, worker_idx)  # type: ignore[no-untyped-call]
+        if self._pins and self._reader.pinner is not None:
+            # Slots are pinned already and pass through; what is small, or came another way, is copied.
+            return _utils.pin_memory.pin_memory(data, self._pin_memory_device)  # type: ignore[no-untyped-call]
+        return data
+
+    def _try_get_data(self, timeout: float = _utils.MP_STATUS_CHECK_INTERVAL) -> Any:
+        if self._stall_after is None:
+            return super()._try_get_data(timeout)  # type: ignore[no-untyped-call]
+        end = time.monotonic() + timeout
+        while True:
+            now = time.monotonic()
+            if self._stalls_at is None:
+                self._stalls_at = now + self._stall_after
+            success, data = super()._try_get_data(max(0.0, min(end, self._stalls_at) - now))  # type: ignore[no-untyped-call]
+            if success:
+                self._stalls_at = None
+                return success, data
+            if time.monotonic() >= self._stalls_at:
+                self._report_stall(self._stall_after)
+                self._stalls_at = None
+            if time.monotonic() >= end:
+                return success, data
+
+    def _report_stall(self, seconds: float) -> None:
+        """Has each live worker print its stacks on stderr; nothing is ended."""
+        alive = [worker for worker in self._workers if worker.is_alive()]
+        pids = ", ".join(str(worker.pid) for worker in alive)
+        print(
+            f"zerocopy_data: no batch for {seconds:g} seconds. "
+            f"The stacks of the DataLoader workers (pids {pids}) follow.",
+            file=sys.stderr,
+            flush=True,
+        )
+        for worker in alive:
+            if worker.pid is not None:
+                os.kill(worker.pid, signal.SIGUSR1)
+
+    def _shutdown_workers(self) -> None:
+        if not getattr(self, "_shutdown", True) and _utils.python_exit_status is False:
+            deadline = time.monotonic() + SHUTDOWN_SECONDS
+            for worker in self._workers:
+                assert isinstance(worker, Worker)
+                worker.share_deadline(deadline)
+            self._workers_done_event.set()
+            self._reader.close()  # a worker that is waiting to send goes on, and sees that it is over
+        super()._shutdown_workers()

@@ -1,0 +1,138 @@
+"""What runs in a worker process: torch's worker loop, whose result queue puts batches into slots."""
+
+from __future__ import annotations
+
+import faulthandler
+import queue
+import signal
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch._utils import ExceptionWrapper
+from torch.utils.data import get_worker_info
+from torch.utils.data._utils import collate as torch_collate
+
+from ..memory.slots import SlotPool
+from .transport.channel import Sender
+from .transport.envelope import SLOT_BYTES
+
+# With nothing to do for one of torch's status intervals (5 s), slots beyond those of the last few batches go back.
+_IDLE_BATCHES = 4
+
+
+class ResultQueue:
+    """The queue that torch's worker loop puts (number, batch) into.
+
+    Before the worker starts it is only the worker's end of the socket; inside, `open` makes the sender.
+
+    Args:
+        connection: The worker's end.
+        worker: The worker's number.
+        stacks: Whether SIGUSR1 prints the stacks of this process.
+    """
+
+    def __init__(self, connection: socket.socket, worker: int, stacks: bool) -> None:
+        self._connection = connection
+        self._worker = worker
+        self._stacks = stacks
+        self._sender: Sender | None = None
+
+    def open(self) -> Sender:
+        """Called in the worker, once."""
+        self._sender = Sender(self._connection)
+        if self._stacks:
+            faulthandler.register(signal.SIGUSR1, all_threads=True, chain=False)
+        return self._sender
+
+    def put(self, item: tuple[Any, Any]) -> None:
+        """Sends one of torch's messages. What cannot be pickled arrives as an error in place of the batch."""
+        assert self._sender is not None
+        try:
+            self._sender.send(item)
+        except Exception:
+            failure = ExceptionWrapper(where=f"in DataLoader worker process {self._worker}")  # type: ignore[no-untyped-call]
+            self._sender.send((item[0], failure))
+
+    def close(self) -> None:
+        """Closes the socket."""
+        self._connection.close()
+
+    def cancel_join_thread(self) -> None:
+        """There is no thread: torch asks queues for this."""
+
+
+class IndexQueue:
+    """torch's index queue, which gives memory back when there is nothing to do."""
+
+    def __init__(self, inner: Any, pool: SlotPool) -> None:
+        self._inner = inner
+        self._pool = pool
+
+    def get(self, timeout: float) -> Any:
+        """The next task."""
+        try:
+            return self._inner.get(timeout=timeout)
+        except queue.Empty:
+            self._pool.trim(_IDLE_BATCHES)
+            raise
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+def run_worker(loop: Callable[..., None], arguments: Sequence[Any]) -> None:
+    """Body of a worker: `loop` is torch's, with its arguments."""
+    arguments = list(arguments)
+    place = next(i for i, value in enumerate(arguments) if isinstance(value, ResultQueue))
+    results: ResultQueue = arguments[place]
+    sender = results.open()
+    arguments[place - 1] = IndexQueue(arguments[place - 1], sender.pool)
+    _collate_into_slots(sender.pool)
+    loop(*arguments)
+
+
+def _collate_into_slots(pool: SlotPool) -> None:
+    """Has default collation stack tensors straight into slots, unless the user replaced torch's function for them."""
+    table = torch_collate.default_collate_fn_map
+    theirs = torch_collate.collate_tensor_fn
+    if table.get(torch.Tensor) is not theirs:
+        return
+
+    def collate_tensor(batch: Sequence[torch.Tensor], *, collate_fn_map: Any = None) -> Any:
+        # torch's function fails on lazily conjugated samples.
+        batch = [tensor.resolve_conj().resolve_neg() if _is_lazy(tensor) else tensor for tensor in batch]
+        first = batch[0]
+        # Elsewhere (a thread of the dataset's, a process that it starts) and for odd tensors torch's own way.
+        if type(first) is torch.Tensor and not any(_needs_torch(tensor, first) for tensor in batch):
+            size = first.nbytes * len(batch)
+            if size < SLOT_BYTES:
+                return torch.stack(batch, 0)
+            if get_worker_info() is not None:
+                try:
+                    _, lease = pool.lease(size)
+                except OSError:  # too few descriptors or too little memory: the batch goes another way
+                    return torch.stack(batch, 0)
+                out = torch.frombuffer(lease, dtype=torch.uint8, count=size).view(first.dtype)
+                return torch.stack(batch, 0, out=out.view(len(batch), *first.shape))
+        return theirs(batch, collate_fn_map=collate_fn_map)
+
+    table[torch.Tensor] = collate_tensor
+
+
+def _is_lazy(tensor: torch.Tensor) -> bool:
+    return type(tensor) is torch.Tensor and not tensor.requires_grad and (tensor.is_conj() or tensor.is_neg())
+
+
+def _needs_torch(tensor: torch.Tensor, first: torch.Tensor) -> bool:
+    return (
+        tensor.layout is not torch.strided
+        or tensor.device.type != "cpu"
+        or tensor.requires_grad
+        or tensor.is_quantized
+        or tensor.is_nested
+        or tensor.dtype is not first.dtype
+        or tensor.shape != first.shape
+        or type(tensor) is not torch.Tensor
+    )
