@@ -181,14 +181,14 @@ class Tagged(torch.Tensor):
     """A tensor subclass."""
 
 
-class TwoArguments(Exception):
+class TwoArgumentsError(Exception):
     """Cannot be made from one string."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(code, text)
 
 
-class WithMessage(Exception):
+class WithMessageError(Exception):
     """Carries its text in an attribute."""
 
     def __init__(self, message: str) -> None:
@@ -196,7 +196,7 @@ class WithMessage(Exception):
         self.message = message
 
 
-class NoArguments(Exception):
+class NoArgumentsError(Exception):
     def __init__(self) -> None:
         super().__init__("fixed text")
 

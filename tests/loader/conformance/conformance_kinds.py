@@ -63,9 +63,6 @@ def _of_dtype(dtype: torch.dtype) -> Callable[[], torch.Tensor]:
 
 
 TENSORS: dict[str, Callable[[], torch.Tensor]] = {str(dtype): _of_dtype(dtype) for dtype in DTYPES} | {
-    "quantised": lambda: torch.quantize_per_tensor(torch.arange(4.0), 0.5, 1, torch.quint8),
-    "quantised 32": lambda: torch.quantize_per_tensor(torch.arange(4.0), 0.5, 1, torch.qint32),
-    "quantised per channel": _quantised_per_channel,
     "sparse": _coalesced,
     "sparse with repeated indices": _uncoalesced,
     "sparse empty": lambda: torch.zeros(3, 4).to_sparse(),
@@ -94,6 +91,12 @@ TENSORS: dict[str, Callable[[], torch.Tensor]] = {str(dtype): _of_dtype(dtype) f
     "subclass": lambda: torch.ones(3).as_subclass(Tagged),
     "2 MB": lambda: torch.arange(1 << 19, dtype=torch.int32),
     "64 dimensions": lambda: torch.ones((1,) * 64),
+}
+
+QUANTISED: dict[str, Callable[[], torch.Tensor]] = {
+    "per tensor": lambda: torch.quantize_per_tensor(torch.arange(4.0), 0.5, 1, torch.quint8),
+    "32 bits": lambda: torch.quantize_per_tensor(torch.arange(4.0), 0.5, 1, torch.qint32),
+    "per channel": _quantised_per_channel,
 }
 
 ARRAYS: dict[str, Callable[[], np.ndarray]] = {

@@ -234,7 +234,7 @@ def test_pinning_without_an_accelerator_warns_and_pins_nothing(loader_class: Any
 
 
 def test_the_device_to_pin_for_is_deprecated(loader_class: Any) -> None:
-    with pytest.warns(UserWarning) as caught:
+    with pytest.warns(UserWarning, match="pin_memory") as caught:
         iter(loader_class(Range(2), pin_memory=True, pin_memory_device="cuda"))
     assert any("pin_memory_device is deprecated" in str(warning.message) for warning in caught)
 

@@ -148,9 +148,7 @@ def test_extra_options_stay_readable_under_their_own_name(loader_class: Any) -> 
 
 def test_every_argument_can_come_by_position(loader_class: Any) -> None:
     generator = torch.Generator()
-    loader = loader_class(
-        Range(6), 3, False, None, None, 1, default_convert, False, True, 5, print, "fork", generator
-    )
+    loader = loader_class(Range(6), 3, False, None, None, 1, default_convert, False, True, 5, print, "fork", generator)
     assert (loader.batch_size, loader.num_workers, loader.drop_last, loader.timeout) == (3, 1, True, 5)
     assert loader.collate_fn is default_convert
     assert loader.worker_init_fn is print
@@ -248,7 +246,9 @@ def test_a_sampler_of_the_users_is_kept(loader_class: Any) -> None:
     assert loader_class(Range(5), sampler=sampler).sampler is sampler
 
 
-@pytest.mark.parametrize("name", ["batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"])
+@pytest.mark.parametrize(
+    "name", ["batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"]
+)
 def test_attributes_that_are_fixed_after_construction(loader_class: Any, name: str) -> None:
     loader = loader_class(Range(5))
     words = f"{name} attribute should not be set after {loader_class.__name__} is initialized"
@@ -295,7 +295,9 @@ def test_as_many_workers_as_cores_does_not_warn(loader_class: Any) -> None:
         loader_class(Range(4), num_workers=1)
 
 
-@pytest.mark.parametrize("again", [copy, deepcopy, lambda x: pickle.loads(pickle.dumps(x))], ids=["copy", "deep", "pickle"])
+@pytest.mark.parametrize(
+    "again", [copy, deepcopy, lambda x: pickle.loads(pickle.dumps(x))], ids=["copy", "deep", "pickle"]
+)
 def test_copies_of_a_loader_load(loader_class: Any, again: Any) -> None:
     loader = again(loader_class(Range(5), batch_size=2, num_workers=1))
     assert type(loader) is loader_class
@@ -398,7 +400,7 @@ def test_length_asked_during_an_iteration_counts_for_the_next(loader_class: Any)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         list(iterator)
-    with pytest.warns(UserWarning) as caught:
+    with pytest.warns(UserWarning, match="samples have been fetched") as caught:
         list(loader)
     assert ["but 3 samples" in str(w.message) for w in caught] == [True, False]
 

@@ -45,7 +45,11 @@ def test_without_batches_a_sampler_may_give_lists(loader_class: Any, workers: in
 
 @WORKERS
 def test_without_batches_a_collate_function_sees_each_sample(loader_class: Any, workers: int) -> None:
-    assert list(loader_class(Range(3), batch_size=None, collate_fn=lambda x: [x], num_workers=workers)) == [[0], [1], [2]]
+    assert list(loader_class(Range(3), batch_size=None, collate_fn=lambda x: [x], num_workers=workers)) == [
+        [0],
+        [1],
+        [2],
+    ]
 
 
 @WORKERS
