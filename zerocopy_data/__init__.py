@@ -133,8 +133,8 @@ __all__ = [
     "compile",
     "open",
     "pack",
-    "share",
     "patch",
+    "share",
 ]
 
 
