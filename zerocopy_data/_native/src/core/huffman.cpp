@@ -225,8 +225,9 @@ void Scan::add_block(int component, const Lookup* dc, const Lookup* ac) {
   blocks_[count_++] = {dc, ac, static_cast<std::size_t>(component)};
 }
 
+// Shifts of BMI2 were tried here and gained nothing.
 template <bool kKeep>
-ZCD_INLINE bool Scan::next(std::int16_t (*const* blocks)[64]) {
+bool Scan::next(std::int16_t (*const* blocks)[64]) {
   Bits b{at_, end_, bits_, have_};
   for (std::size_t i = 0; i < count_; ++i) {
     const Block& block = blocks_[i];
@@ -247,23 +248,8 @@ ZCD_INLINE bool Scan::next(std::int16_t (*const* blocks)[64]) {
   return true;
 }
 
-#if defined(__x86_64__)
-// With shifts by any register, an instruction each instead of three.
-template <bool kKeep>
-__attribute__((target("bmi,bmi2"))) bool Scan::next_bmi2(std::int16_t (*const* blocks)[64]) {
-  return next<kKeep>(blocks);
-}
-
-namespace {
-const bool kBmi2 = __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
-}
-
-bool Scan::read(std::int16_t (*const* blocks)[64]) { return kBmi2 ? next_bmi2<true>(blocks) : next<true>(blocks); }
-bool Scan::skip() { return kBmi2 ? next_bmi2<false>(nullptr) : next<false>(nullptr); }
-#else
 bool Scan::read(std::int16_t (*const* blocks)[64]) { return next<true>(blocks); }
 bool Scan::skip() { return next<false>(nullptr); }
-#endif
 
 bool Scan::finish() {
   Bits b{at_, end_, bits_, have_};

@@ -88,9 +88,7 @@ class Scan {
 
  private:
   template <bool kKeep>
-  inline bool next(std::int16_t (*const* blocks)[64]);
-  template <bool kKeep>
-  bool next_bmi2(std::int16_t (*const* blocks)[64]);
+  bool next(std::int16_t (*const* blocks)[64]);
 
   struct Block {
     const Lookup* dc;
