@@ -128,7 +128,7 @@ def run_ranks(function: Callable[..., Any], *args: Any, seconds: float = 120) ->
     finally:
         for process in processes:
             if process.is_alive():
-                process.kill()
+                process.terminate()
             process.join()
 
 
@@ -139,6 +139,8 @@ def _rank(function: Callable[..., Any], args: tuple[Any, ...], rank: int, port: 
         os.environ[name] = str(RANKS)
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), GROUP_RANK="0", TORCHELASTIC_RUN_ID="zcd")
     torch.set_num_threads(1)
+    # A spawned process would spawn its own workers, which import torch again; ranks that torchrun starts fork them.
+    multiprocessing.set_start_method("fork", force=True)
     try:
         results.send((None, function(*args)))
     except BaseException:

@@ -57,12 +57,7 @@ def net() -> Any:
 def trainer(**options: Any) -> Any:
     from lightning.pytorch import Trainer
 
-    quiet = {
-        "logger": False,
-        "enable_checkpointing": False,
-        "enable_progress_bar": False,
-        "enable_model_summary": False,
-    }
+    quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
     return Trainer(accelerator="cpu", num_sanity_val_steps=0, **quiet, **options)
 
 

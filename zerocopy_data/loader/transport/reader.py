@@ -186,7 +186,7 @@ class Reader:
         del self._sources[worker]
         source.close()
         if self._expects(worker):
-            source.process.join(_DEATH_SECONDS)  # its socket closes a moment before it can be seen to be dead
+            _await_death(source.process)  # its socket closes a moment before it can be seen to be dead
             raise queue.Empty
 
     def close(self) -> None:
@@ -199,3 +199,15 @@ class Reader:
 
     def cancel_join_thread(self) -> None:
         """There is no thread: torch asks queues for this."""
+
+
+def _await_death(process: Any) -> None:
+    """Waits without reaping: torch's handler of SIGCHLD must still find how the worker died, to say it."""
+    end = time.monotonic() + _DEATH_SECONDS
+    try:
+        while time.monotonic() < end:
+            if os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+                return
+            time.sleep(0.001)
+    except ChildProcessError:  # a fork server's child, or reaped already
+        process.join(_DEATH_SECONDS)
