@@ -6,6 +6,12 @@ The script: torchvision's ImageFolder with RandomResizedCrop(224), RandomHorizon
 Normalize), torch's DataLoader, two persistent workers, batches of 64, shuffled. Beside it the same ImageFolder through
 `zcd.compile` and `zcd.DataLoader` with two threads. Each in a process of its own, bound to two cores, taking turns.
 Exits with 1 when the claim does not hold.
+
+Measured so far (2026-12-01, two cores of an AMD EPYC that other work kept at a load of 4 to 10, so that the rates say
+little; 5 rounds; 500 JPEGs of ImageNet), zcd.compile beside the script:
+    uint8    431 [408–747] beside 197 [70–215] images/s: 2.17 [2.11–6.14] times; CPU 1.54 beside 5.01 ms an image
+    float32  262 [169–274] beside  56 [39–70] images/s: 4.93 [2.96–6.84] times; CPU 1.76 beside 7.52 ms an image
+The claim failed in that run. The CPU times, which load distorts less, differ by factors of 3.25 and 4.27.
 """
 
 import argparse
@@ -34,7 +40,6 @@ from zerocopy_data.tuning.statistics import Estimate
 SAMPLE = Path(__file__).parents[2] / "shared" / "imagenet-sample"
 MEASURED = ("train-uint8", "train-float32")
 CLAIM = ("train-uint8", 3.0)  # times as fast as the unchanged script
-EPOCH_ITEMS = 2000
 
 
 class CompiledArm(TensorLoaderArm):
@@ -65,19 +70,21 @@ def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--data", type=Path, default=SAMPLE, help=f"ImageFolder of JPEGs (default: {SAMPLE})")
+    parser.add_argument("--workloads", default=",".join(MEASURED))
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=2.0, help="least time of one measurement")
+    parser.add_argument("--epoch-items", type=int, default=2000, help="a smaller folder is passed over several times")
     parser.add_argument("--json", type=Path, default=None)
     options = parser.parse_args()
 
     tree = find_tree(options.data)
     files = list_images(tree)
-    copies = math.ceil(EPOCH_ITEMS / len(files))
+    copies = math.ceil(options.epoch_items / len(files))
     plan = Plan(options.repeats, options.seconds, options.threads)
     pairs: list[tuple[Result, Result, Estimate]] = []
-    for workload in MEASURED:
+    for workload in options.workloads.split(","):
         setting = Setting(workload, tree, tree, None, options.batch_size, options.threads, copies)
         arms = [Arm("zcd.compile", workload, CompiledArm, (setting,)), Arm("torch", workload, TorchArm, (setting,))]
         ours, theirs = measure(arms, plan, lambda message: print(message, file=sys.stderr))
@@ -109,10 +116,11 @@ def main() -> int:
             ],
         }
         options.json.write_text(json.dumps(report, indent=2) + "\n")
-    workload, least = CLAIM
-    figure = next(faster.median for ours, _, faster in pairs if ours.arm.workload == workload)
-    print(f"{'holds' if figure >= least else 'FAILS'}: at least {least:g} times as fast on {workload}: {figure:.2f}")
-    return 0 if figure >= least else 1
+    claimed, least = CLAIM
+    figures = [faster.median for ours, _, faster in pairs if ours.arm.workload == claimed]
+    for figure in figures:
+        print(f"{'holds' if figure >= least else 'FAILS'}: at least {least:g} times as fast on {claimed}: {figure:.2f}")
+    return 0 if all(figure >= least for figure in figures) else 1
 
 
 if __name__ == "__main__":

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from .loader.dataset import open_dataset as open
     from .memory.shared_list import SharedList, share
     from .pack.packer import pack
+    from .patch import patch
 
 __version__ = "0.1.0"
 
@@ -93,6 +94,7 @@ _EXPORTS = {
     "open": ("loader.dataset", "open_dataset"),
     "pack": ("pack.packer", "pack"),
     "share": ("memory.shared_list", "share"),
+    "patch": ("patch", "patch"),
 }
 
 __all__ = [
@@ -131,6 +133,7 @@ __all__ = [
     "compile",
     "open",
     "pack",
+    "patch",
     "share",
 ]
 

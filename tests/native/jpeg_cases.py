@@ -83,7 +83,7 @@ SAMPLINGS: dict[str, list[tuple[int, int]]] = {
 }
 
 
-class _Bits:
+class Bits:
     """Entropy-coded data: most significant bit first, a zero stuffed after every 0xff."""
 
     def __init__(self) -> None:
@@ -122,7 +122,7 @@ def _ceil(a: int, b: int) -> int:
     return -(-a // b)
 
 
-def _put_number(bits: _Bits, value: int, size: int) -> None:
+def put_number(bits: Bits, value: int, size: int) -> None:
     if size:
         bits.put(value if value > 0 else value + (1 << size) - 1, size)
 
@@ -150,12 +150,12 @@ def sampled_jpeg(
     if restart:
         out += _segment(0xDD, struct.pack(">H", restart))
 
-    def block(bits: _Bits, predictions: list[int], component: int) -> None:
+    def block(bits: Bits, predictions: list[int], component: int) -> None:
         dc = int(rng.integers(-70, 70))
         difference, predictions[component] = dc - predictions[component], dc
         size = abs(difference).bit_length()
         bits.put(size, 4)
-        _put_number(bits, difference, size)
+        put_number(bits, difference, size)
         at = 0
         for position in sorted(set(rng.integers(1, 64, 4).tolist())):
             run = position - at - 1
@@ -165,7 +165,7 @@ def sampled_jpeg(
             value = int(rng.choice([-9, -3, -1, 1, 2, 7]))
             size = abs(value).bit_length()
             bits.put(_AC_SYMBOLS.index(run << 4 | size), 8)
-            _put_number(bits, value, size)
+            put_number(bits, value, size)
             at = position
         if at != 63:
             bits.put(_AC_SYMBOLS.index(0x00), 8)
@@ -181,7 +181,7 @@ def sampled_jpeg(
         else:
             across, down = _ceil(width, 8 * h_max), _ceil(height, 8 * v_max)
             blocks = [c for c in components for _ in range(factors[c][0] * factors[c][1])]
-        bits, predictions = _Bits(), [0] * len(factors)
+        bits, predictions = Bits(), [0] * len(factors)
         for mcu in range(across * down):
             if restart and mcu and mcu % restart == 0:
                 bits.marker(0xD0 + (mcu // restart - 1) % 8)

@@ -227,6 +227,64 @@ def test_raw_images_come_straight_from_the_column() -> None:
         assert out[place].tobytes() == alone.tobytes()
 
 
+def raw_column(images: npt.NDArray[np.uint8], sums: npt.NDArray[np.uint32] | None = None) -> _native.Column:
+    count, height, width, _ = images.shape
+    made = _native.Column([0, count], raw_width=width, raw_height=height)
+    made.set_shard(0, [(count, images.reshape(-1), None, False, height * width * 3, sums)])
+    return made
+
+
+def cut(height: int, width: int, flipped: bool) -> _native.Program:
+    ops = [_native.Op.center_crop(height, width), _native.Op.horizontal_flip(float(flipped))]
+    return _native.Program([_native.View(ops, "uint8", "nchw", None, height, width)])
+
+
+# 1.2 and 5 MB in a batch: the larger is written past the caches where its address allows, which 1 and 16 do not.
+@pytest.mark.parametrize("offset", [0, 1, 16, 32])
+@pytest.mark.parametrize("count", [8, 33])
+@pytest.mark.parametrize("flipped", [False, True])
+def test_raw_images_are_cut_and_mirrored_whatever_the_width_and_the_address(
+    flipped: bool, count: int, offset: int
+) -> None:
+    images = np.random.default_rng(1).integers(0, 256, (count, 230, 227, 3), dtype=np.uint8)
+    sums = np.array([_native.crc32c(image.reshape(-1)) for image in images], np.uint32)
+    col = raw_column(images, sums)
+    for width in (1, 5, 31, 32, 33, 64, 95, 200, 224, 225):
+        memory = np.full(count * 3 * 224 * width + 192, 77, np.uint8)
+        start = 64 - memory.ctypes.data % 64 + offset
+        out = memory[start : start + count * 3 * 224 * width]
+        assert col.decode(cut(224, width, flipped), np.arange(count), 0, 0, [out]) == []
+        left = round((227 - width) / 2)
+        expected = images[:, 3:227, left : left + width]
+        expected = (expected[:, :, ::-1] if flipped else expected).transpose(0, 3, 1, 2)
+        assert np.array_equal(out.reshape(count, 3, 224, width), expected), width
+        assert (memory[:start] == 77).all(), width
+        assert (memory[start + out.size :] == 77).all(), width
+
+
+@pytest.mark.parametrize("op", ["crop", "resize", "pad"])
+@pytest.mark.parametrize("place", [0, 4_000, 128 * 128 * 3 // 2, -1])
+def test_a_flipped_bit_of_a_raw_image_is_a_fault_wherever_it_is(op: str, place: int) -> None:
+    images = np.random.default_rng(2).integers(0, 256, (3, 128, 128, 3), dtype=np.uint8)
+    sums = np.array([_native.crc32c(image.reshape(-1)) for image in images], np.uint32)
+    images[1].reshape(-1)[place] ^= 16
+    first = {
+        "crop": _native.Op.center_crop(20, 20),
+        "resize": _native.Op.resize(20, 20, 0, "bilinear"),
+        "pad": _native.Op.random_crop(20, 20, (120, 120, 120, 120), False, (1, 2, 3)),
+    }[op]
+    program = _native.Program([_native.View([first], "uint8", "nchw", None, 20, 20)])
+    out = batch(3, 20)
+    faults = raw_column(images, sums).decode(program, rows(0, 1, 2), 0, 0, [out])
+    assert [(number, kind) for number, kind, _ in faults] == [(1, 3)]
+    assert "checksum mismatch" in faults[0][2]
+    sound = raw_column(images, None)
+    for number in (0, 2):
+        alone = batch(1, 20)
+        assert sound.decode(program, rows(number), 0, 0, [alone]) == []
+        assert np.array_equal(alone[0], out[number])
+
+
 def test_raw_images_of_another_size_are_faults() -> None:
     col = _native.Column([0, 1], raw_width=24, raw_height=20)
     col.set_shard(0, [(1, bytes(24 * 20 * 3 - 1), None, False, 24 * 20 * 3 - 1, None)])

@@ -34,6 +34,28 @@ def test_any_size_to_any_size(most: int, interpolation: str) -> None:
         )  # fmt: skip
 
 
+def test_enlarging_is_exact_for_every_pair_of_levels() -> None:
+    # All 65,536 pairs of neighbours, mixed at every weight that a few scales make: halves and thirds, and uneven ones.
+    levels = np.arange(256, dtype=np.uint8)
+    pairs = np.stack([np.repeat(levels, 256), np.tile(levels, 256)], axis=1)
+    image = np.repeat(pairs.reshape(2048, 64, 1), 3, axis=2)
+    image[:, :, 1] = 255 - image[:, :, 1]
+    for length in (64, 65, 96, 128, 191, 192, 224):
+        across = np.asarray(Image.fromarray(image).resize((length, 2048), Image.Resampling.BILINEAR))
+        assert np.array_equal(_native.resize(image, length, 2048, "bilinear"), across), length
+        tall = np.ascontiguousarray(image.transpose(1, 0, 2))
+        down = np.asarray(Image.fromarray(tall).resize((2048, length), Image.Resampling.BILINEAR))
+        assert np.array_equal(_native.resize(tall, 2048, length, "bilinear"), down), length
+
+
+def test_crops_enlarged_to_a_fixed_size() -> None:
+    rng = np.random.default_rng(7)
+    for side in [*range(1, 40), *range(40, 232, 3), 223, 224, 225]:
+        image = rng.integers(0, 256, (side, 224 - side // 2, 3), dtype=np.uint8)
+        expected = np.asarray(Image.fromarray(image).resize((224, 224), Image.Resampling.BILINEAR))
+        assert np.array_equal(_native.resize(image, 224, 224, "bilinear"), expected), side
+
+
 @pytest.mark.parametrize("interpolation", FILTERS)
 @pytest.mark.parametrize("size", [(2000, 3), (3, 2000), (1, 1500), (1500, 1)])
 def test_long_thin_images(size: tuple[int, int], interpolation: str) -> None:

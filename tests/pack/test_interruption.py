@@ -142,7 +142,7 @@ def test_a_killed_worker_is_an_error_that_says_so(source: Path, tmp_path: Path) 
         os.link(big / "a" / "0.jpg", big / "a" / f"{number}.jpg")
     code = SCRIPT.replace("jobs=jobs,", "jobs=jobs, max_side=500,")
     process = subprocess.Popen(
-        [sys.executable, "-c", code, str(big), str(tmp_path / "out"), "2", "0", "0"],
+        [sys.executable, "-c", code, str(big), str(tmp_path / "out"), "8", "0", "0"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

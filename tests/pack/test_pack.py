@@ -46,7 +46,7 @@ def test_the_output_is_the_same_in_every_byte_whatever_the_jobs(tmp_path: Path, 
     (source / "ant" / "bad.jpg").write_bytes(b"")
     (source / "bee" / "a.png").write_bytes(encode(picture(77, 40, 30), "PNG"))
     outputs = []
-    for jobs in (1, 2, 3, 4):
+    for jobs in (1, 2, 3, 4, 8):
         out = tmp_path / f"out{jobs}"
         pack(source, out, jobs=jobs, shard_size=1_500, on_error="skip", **options)  # type: ignore[arg-type]
         outputs.append(contents(out))

@@ -226,6 +226,40 @@ void fuzz_region(Choices& c, const Block& body) {
             "a region differs from the same part of the whole");
 }
 
+// Our own Huffman decoder and libjpeg's must make the same of any bytes: pixels, or words.
+void fuzz_huffman(Choices& c, const Block& body) {
+  static JpegReader readers[2];
+  static Buffer stored[2], oriented[2];
+  readers[1].read_with(JpegReader::Huffman::libjpeg);
+  const bool complete = c.byte() % 8 == 0, whole = c.byte() % 4 == 0;
+  const int x = c.word(), y = c.word(), w = c.word(), h = c.word();
+  std::string faults[2];
+  Pixels pixels[2];
+  for (int i = 0; i < 2; ++i) try {
+      const JpegHeader header = readers[i].open(body.data.get(), body.size, true, kLimit);
+      if (complete) {
+        readers[i].check_complete(stored[i]);
+        continue;
+      }
+      Rect region{0, 0, header.width(), header.height()};
+      if (!whole) {
+        region.x = x % header.width();
+        region.y = y % header.height();
+        region.w = 1 + w % (header.width() - region.x);
+        region.h = 1 + h % (header.height() - region.y);
+      }
+      pixels[i] = readers[i].decode(region, stored[i], oriented[i]);
+    } catch (const Fault& fault) {
+      faults[i] = std::to_string(static_cast<int>(fault.kind)) + fault.what();
+    }
+  require(!readers[1].read_by_own(), "libjpeg was asked for, and our own decoder read");
+  require(faults[0] == faults[1], "our own Huffman decoder ends with another fault than libjpeg's");
+  if (complete || !faults[0].empty()) return;
+  for (int row = 0; row < pixels[1].h; ++row)
+    require(std::memcmp(pixels[0].row(row), pixels[1].row(row), static_cast<std::size_t>(pixels[1].w) * kChannels) == 0,
+            "our own Huffman decoder makes other pixels than libjpeg's");
+}
+
 void fuzz_probe(Choices& c, const Block& body) {
   JpegReader& reader = scratch().reader;
   try {
@@ -360,7 +394,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (size < kHead) return 0;
   Choices choices(data, kHead);
   const Block body(data + kHead, size - kHead);
-  switch (choices.byte() % 12) {
+  switch (choices.byte() % 13) {
     case 0:
       fuzz_probe(choices, body);
       break;
@@ -383,6 +417,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     case 7:
     case 8:
       fuzz_region(choices, body);
+      break;
+    case 12:
+      fuzz_huffman(choices, body);
       break;
     default:
       fuzz_jpeg(choices, body);

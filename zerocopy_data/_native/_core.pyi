@@ -45,6 +45,12 @@ def jpeg_probe(data: Buffer, pixel_limit: int = ..., check_end: bool = True) -> 
 def jpeg_decode(data: Buffer, orient: bool = True, pixel_limit: int = ...) -> npt.NDArray[np.uint8]:
     """Decodes to uint8 [height, width, 3] (RGB)."""
 
+def jpeg_region(
+    data: Buffer, x: int, y: int, width: int, height: int, plain: bool = False
+) -> tuple[npt.NDArray[np.uint8], bool]:
+    """For tests: the part of jpeg_decode's result that is meant (ImageError if there is no such part), and whether our
+    own Huffman decoder read it. `plain` leaves that to libjpeg."""
+
 def jpeg_encode(image: npt.NDArray[np.uint8], quality: int = 90) -> bytes:
     """Encodes uint8 [height, width, 3] as a baseline 4:2:0 JPEG."""
 

@@ -18,6 +18,7 @@ from .dataset import ShardDataset, seed_number
 from .iterator import ThreadIterator
 from .native import NativeDataset
 from .process_iterator import ProcessIterator, why_not_supported
+from .sampler_chain import epoch_shuffle, leave_options, samplers, told_epoch
 from .shuffle import EpochShuffle
 
 T_co = TypeVar("T_co", covariant=True)
@@ -99,6 +100,7 @@ class DataLoader(TorchDataLoader[T_co]):
         self.on_error = on_error
         self.stall_after = stall_after
         self.epoch = 0
+        self._told_epoch: int | None = 0
         self.skipped = SkippedSamples()
         self._plan: BatchPlan | None = None
         native = native_base(dataset)
@@ -135,6 +137,7 @@ class DataLoader(TorchDataLoader[T_co]):
             if reason is not None and not callables and self.collate_fn is default_collate and batch_size is not None:
                 raise ConfigError(reason)
             self._refuse_deaf_workers()
+        leave_options(self)
 
     def check_worker_number_rationality(self) -> None:
         """torch's warning about more workers than cores; threads are no workers, and idle ones cost nothing."""
@@ -151,10 +154,11 @@ class DataLoader(TorchDataLoader[T_co]):
             raise ConfigError(f"set_epoch({epoch}): epochs count from 0.")
         self.epoch = int(epoch)
         # With a batch sampler of the user's, loader.sampler is another object than the one inside it.
-        for sampler in (self.sampler, self.batch_sampler, getattr(self.batch_sampler, "sampler", None)):
+        for sampler in samplers(self.sampler, self.batch_sampler):
             set_epoch = getattr(sampler, "set_epoch", None)
             if set_epoch is not None:
                 set_epoch(self.epoch)
+        self._told_epoch = told_epoch(self)
 
     def native(self) -> NativeDataset:
         """The dataset, where `uses_threads`. Subsets are resolved at each call: their indices may have changed."""
@@ -178,9 +182,20 @@ class DataLoader(TorchDataLoader[T_co]):
         return {**self.__dict__, "_plan": None}  # native columns and memory don't pickle
 
     def begin_epoch(self) -> int:
-        """The epoch that begins now; counts on."""
+        """The epoch that begins now; counts on.
+
+        Frameworks tell the sampler, and a resumed run begins late: where it was told another epoch, that one it is.
+        """
+        told = told_epoch(self)
+        if self.was_told_epoch() and told is not None:
+            self.epoch = told
+        self._told_epoch = told
         epoch, self.epoch = self.epoch, self.epoch + 1
         return epoch
+
+    def was_told_epoch(self) -> bool:
+        """Whether somebody has told the samplers another epoch since the latest began."""
+        return told_epoch(self) != self._told_epoch
 
     def uses_threads(self) -> bool:
         """Whether batches come from the thread engine."""
@@ -202,8 +217,10 @@ class DataLoader(TorchDataLoader[T_co]):
         """torch's iterator over a copy of the dataset whose random operations are keyed by (seed, epoch)."""
         self._refuse_deaf_workers()
         epoch = self.begin_epoch()
-        if isinstance(self.sampler, EpochShuffle):
-            self.sampler.set_epoch(epoch)
+        shuffle = epoch_shuffle(self)
+        if shuffle is not None:
+            shuffle.set_epoch(epoch)
+            self._told_epoch = told_epoch(self)
         dataset = self.dataset
         keyed = copy.copy(self.native())
         keyed.seed = seed

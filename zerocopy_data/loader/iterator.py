@@ -14,7 +14,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from ..errors import ZcdError
 from .batch import Skipped
-from .shuffle import EpochShuffle
+from .sampler_chain import epoch_shuffle
 from .thread_engine import ThreadEngine
 
 if TYPE_CHECKING:
@@ -60,8 +60,11 @@ class ThreadIterator(_BaseDataLoaderIter):
         else:
             self._key = loader.seed % 2**64, epoch % 2**64
         self._rounds += 1
+        # Weak: a persistent iterator is held by its loader, and a cycle would keep the threads until it is collected.
+        self._to_settle = None if loader.seed is None else weakref.ref(loader)
         # Samplers are generators, begun at the first draw, by when another iterator may have moved the epoch on.
-        self._shuffle = (loader.sampler, epoch) if isinstance(loader.sampler, EpochShuffle) else None
+        shuffle = epoch_shuffle(loader)
+        self._shuffle = None if shuffle is None else (shuffle, epoch)
         self._skipped = loader.skipped
         self._served, self._lost = False, 0
         self._last_lost: Skipped | None = None
@@ -87,9 +90,9 @@ class ThreadIterator(_BaseDataLoaderIter):
 
     def _next_or_none(self) -> list[int] | None:
         if self._shuffle is not None:
-            sampler, epoch = self._shuffle
-            sampler.set_epoch(epoch)
-            self._shuffle = None
+            (sampler, epoch), self._shuffle = self._shuffle, None
+            with sampler.serving(epoch):
+                return self._next_or_none()
         try:
             return list(self._next_index())  # type: ignore[no-untyped-call]
         except StopIteration:
@@ -113,7 +116,20 @@ class ThreadIterator(_BaseDataLoaderIter):
                 "Call iter() on the loader in the child."
             )
         with self._ending_when_interrupted():
+            self._settle_epoch()
             return self._next_batch()
+
+    def _settle_epoch(self) -> None:
+        """Begins again if the samplers were told another epoch between iter() and the first batch.
+
+        Lightning makes the iterator before it tells the epoch at which a run goes on.
+        """
+        if self._to_settle is None:
+            return
+        loader, self._to_settle = self._to_settle(), None
+        if loader is not None and loader.was_told_epoch():
+            self._reset(loader)
+            self._to_settle = None
 
     def _next_batch(self) -> Any:
         while True:

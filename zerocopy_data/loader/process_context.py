@@ -48,6 +48,11 @@ class Worker:
             timeout = min(timeout, max(0.1, self._deadline - time.monotonic()))
         self._process.join(timeout)
 
+    def terminate(self) -> None:
+        """Sends SIGTERM. The process has not wasted the common time if it is slow to die of this."""
+        self.__dict__["_deadline"] = None
+        self._process.terminate()
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._process, name)
 

@@ -89,8 +89,8 @@ class ProcessIterator(_MultiProcessingDataLoaderIter):
     def _pin_memory(self, value: bool) -> None:
         self._pins = value
 
-    def _process_data(self, data: Any, worker_idx: int) -> Any:
-        data = super()._process_data(data, worker_idx)  # type: ignore[no-untyped-call]
+    def _process_data(self, data: Any, *worker: int) -> Any:  # torch 2.6 does not say whose data it is
+        data = super()._process_data(data, *worker)  # type: ignore[no-untyped-call]
         if self._pins and self._reader.pinner is not None:
             # Slots are pinned already and pass through; what is small, or came another way, is copied.
             return _utils.pin_memory.pin_memory(data, self._pin_memory_device)  # type: ignore[no-untyped-call]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 from torch.utils.data import Sampler
@@ -19,6 +20,15 @@ class EpochShuffle(Sampler[int]):
 
     def set_epoch(self, epoch: int) -> None:
         self.epoch = int(epoch)
+
+    @contextlib.contextmanager
+    def serving(self, epoch: int) -> Iterator[None]:
+        """Context in which an iterator that draws for the first time serves this epoch, not the one told."""
+        told, self.epoch = self.epoch, epoch
+        try:
+            yield
+        finally:
+            self.epoch = told
 
     def __len__(self) -> int:
         return self.size

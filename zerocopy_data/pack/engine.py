@@ -4,31 +4,39 @@ from __future__ import annotations
 
 import signal
 import subprocess
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from ..errors import PackError
-from .shard_job import Report, ShardResult, ShardTask, write_shard
+from .shard_job import Report, ShardMaker, ShardResult, ShardTask
 from .worker import start_worker
+
+# Threads that decode in one process. Python's own part in an image is a few percent of its time, so that four of them
+# seldom wait for its lock.
+_THREADS_PER_PROCESS = 4
 
 
 def run_tasks(tasks: Sequence[ShardTask], jobs: int, report: Report) -> list[ShardResult]:
     """Makes all shards on about `jobs` cores and returns their results in the order of the tasks.
 
-    A process that stores bytes unchanged keeps two cores busy, one reading and one writing: half as many are
-    started. What one process can do is done in this one. Cores that would idle, because fewer shards are left
-    than processes, go to the remaining shards as threads.
+    A process that stores bytes unchanged keeps two cores busy, one reading and one writing; one that decodes has
+    several threads, which rarely need Python's lock. What one process can do is done in this one: starting another
+    takes as long as packing some hundred images. Cores that would idle, because fewer shards are left than processes,
+    go to the remaining shards as threads.
 
     Raises:
         ZcdError: the first error of any task; the others are stopped.
         PackError: a worker process died.
     """
-    processes = (jobs + 1) // 2 if tasks[0].recipe.unchanged else jobs
+    processes = -(-jobs // (2 if tasks[0].recipe.unchanged else _THREADS_PER_PROCESS))
     processes = min(processes, len(tasks))
     if processes == 1:
-        return [write_shard(replace(task, threads=jobs), report) for task in tasks]
+        with ShardMaker(report) as maker:
+            shards = [maker.make(replace(task, threads=jobs)) for task in tasks]
+            return [shard.result() for shard in shards]
     with _Workers(processes) as workers:
         return workers.run(tasks, jobs, report)
 
@@ -60,7 +68,7 @@ class _Workers:
 
     def run(self, tasks: Sequence[ShardTask], jobs: int, report: Report) -> list[ShardResult]:
         results: dict[int, ShardResult] = {}
-        running: dict[Connection, int] = {}
+        running: dict[Connection, deque[int]] = {connection: deque() for connection in self._workers}
         upcoming = iter(range(len(tasks)))
         left = len(tasks)
 
@@ -70,28 +78,24 @@ class _Workers:
             if number is None:
                 return
             left -= 1
-            running[connection] = number
-            self._talk(
-                connection,
-                tasks[number],
-                lambda: connection.send(replace(tasks[number], threads=max(1, jobs // (left + 1)))),
-            )
+            running[connection].append(number)
+            threads = max(jobs // self._count, jobs // (left + 1))
+            self._talk(connection, tasks[number], lambda: connection.send(replace(tasks[number], threads=threads)))
 
         for connection in self._workers:
             give_next(connection)
-        while running:
-            for ready in wait(list(running)):
+        while busy := [connection for connection, numbers in running.items() if numbers]:
+            for ready in wait(busy):
                 assert isinstance(ready, Connection)
-                number = running[ready]
-                message = self._talk(ready, tasks[number], ready.recv)
+                message = self._talk(ready, tasks[running[ready][0]], ready.recv)
                 if message[0] == "progress":
                     report(*message[1:])
                 elif message[0] == "error":
                     raise message[1]
-                else:
-                    results[number] = message[1]
-                    del running[ready]
+                elif message[0] == "free":  # it writes the end of its shard while it reads the next
                     give_next(ready)
+                else:
+                    results[running[ready].popleft()] = message[1]
         return [results[number] for number in range(len(tasks))]
 
     def _talk(self, connection: Connection, task: ShardTask, action: Callable[[], Any]) -> Any:

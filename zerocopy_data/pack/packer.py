@@ -75,7 +75,8 @@ def pack(
     Args:
         source: Class folders of images, train/ val/ test/ over such, or ImageNet in its usual layouts.
         out: Output folder; `source` with `.zcd` when None. A source with splits makes out/train, out/val, …
-        jobs: Processes (and, for few shards, threads) to use; None takes every core this process may use.
+        jobs: Cores to use, by threads of this process and, beyond a few, by further processes; None takes every core
+            that this process may use.
         shard_size: Source bytes per shard: '256MB', '64MiB', or a number.
         shuffle: Seed that shuffles the samples of each split; None keeps ImageFolder's order.
         limit: Keep this many samples of each split, after shuffling.

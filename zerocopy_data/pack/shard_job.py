@@ -28,6 +28,8 @@ from .recipe import Recipe, shrink, square
 from .row_groups import EncodedGroup, RawGroup, key_arrays, label_arrays
 
 _REPORT_SECONDS = 0.1
+# Images that a thread prepares before it hands them on: waking another thread costs as much as reading a file.
+_IMAGES_PER_TURN = 4
 
 # Called with (samples done, source bytes read, samples skipped) since the last call.
 Report = Callable[[int, int, int], None]
@@ -65,71 +67,117 @@ class ShardResult:
     skipped: tuple[tuple[str, str], ...]
 
 
-def write_shard(task: ShardTask, report: Report) -> ShardResult:
-    """Reads, prepares and writes the samples of one shard.
+class ShardMaker:
+    """Makes shards one after the other: while the end of one is written, the next is being read.
 
-    Raises:
-        BadSampleError: a sample is unusable and `skip_bad` is off.
-        PackError: the disk refuses.
+    A second thread writes a row group while the next one gathers, so that the disk and the readers overlap. Two
+    buffers alternate, over all shards: fresh pages cost more than the copy into them.
     """
-    job = _ShardJob(task, report)
-    with job.writing():
-        if task.recipe.raw is not None:
-            job.pack_raw(task.recipe.raw)
-        elif task.recipe.unchanged:
-            job.pack_unchanged()
-        else:
-            job.pack_shrunk()
-    return ShardResult(job.entry, tuple(job.skipped))
+
+    def __init__(self, report: Report) -> None:
+        self.report = report
+        self._writer = ThreadPoolExecutor(1, "zcd-shard-writer")
+        self._latest: Future[Any] | None = None
+        self._groups: list[_Group] = []
+
+    def __enter__(self) -> ShardMaker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Waits for what is being written: a shard whose samples have all been read becomes whole."""
+        self._writer.shutdown(wait=True)
+
+    def make(self, task: ShardTask) -> Future[ShardResult]:
+        """Reads and prepares the samples of one shard. The future is done when the shard has been written.
+
+        All tasks of a maker have the same recipe and row group size.
+
+        Raises:
+            BadSampleError: a sample is unusable and `skip_bad` is off.
+            PackError: the disk refuses, now or at the shard before; the future raises it, too.
+        """
+        if not self._groups:
+            self._groups = [_new_group(task), _new_group(task)]
+        job = _ShardJob(task, self)
+        try:
+            job.gather()
+        except BaseException:
+            self._writer.submit(job.abandon).result()
+            raise
+        self._latest = result = self._writer.submit(job.finish)
+        return result
+
+    @property
+    def group(self) -> Any:  # _Group, but the job knows which kind it has
+        """The row group to gather into."""
+        return self._groups[0]
+
+    def write(self, action: Callable[[], None]) -> None:
+        """Has the writing thread write the row group, once it has finished what came before; `group` is the other."""
+        if self._latest is not None:
+            latest, self._latest = self._latest, None
+            latest.result()
+        self._latest = self._writer.submit(action)
+        self._groups.reverse()
+        self.group.clear()
+
+
+_Group = EncodedGroup | RawGroup
+
+
+def _new_group(task: ShardTask) -> _Group:
+    raw = task.recipe.raw
+    return EncodedGroup(task.row_group_size) if raw is None else RawGroup(task.row_group_size, raw)
 
 
 class _ShardJob:
-    """The state of one shard in the making.
+    """The state of one shard in the making."""
 
-    A row group is written by a second thread while the next one gathers, so the disk and the readers
-    overlap; two buffers alternate.
-    """
-
-    def __init__(self, task: ShardTask, report: Report) -> None:
+    def __init__(self, task: ShardTask, maker: ShardMaker) -> None:
         self.task = task
-        self.entry: ShardEntry | None = None
         self.skipped: list[tuple[str, str]] = []
+        self._maker = maker
         self._schema = arrow_schema(task.fields)
-        self._report = report
         self._unreported = [0, 0, 0]
         self._next_report = time.perf_counter() + _REPORT_SECONDS
         self._shard: ShardWriter | None = None
-        self._writing: Future[None] | None = None
-        self._thread: ThreadPoolExecutor | None = None
+        self._write_error: BaseException | None = None
 
-    @contextlib.contextmanager
-    def writing(self) -> Iterator[None]:
-        """Runs the writing thread; finishes the shard at the end, or removes it when something fails."""
-        with ThreadPoolExecutor(1, "zcd-shard-writer") as self._thread:
-            try:
-                yield
-                self._wait()
-                if self._shard is not None:
-                    self.entry = self._shard.finish()
-                self._flush_report()
-            except BaseException:
-                if self._writing is not None:
-                    self._writing.exception()
-                if self._shard is not None:
-                    self._shard.abandon()
-                raise
+    def gather(self) -> None:
+        """Reads and prepares all samples; what is still to be written is with the writing thread."""
+        self._maker.group.clear()
+        if self.task.recipe.raw is not None:
+            self._pack_raw(self.task.recipe.raw)
+        elif self.task.recipe.unchanged:
+            self._pack_unchanged()
+        else:
+            self._pack_shrunk()
+        self._flush_report()
 
-    def pack_unchanged(self) -> None:
+    def finish(self) -> ShardResult:
+        """In the writing thread: completes the file, or removes it when something fails."""
+        try:
+            if self._write_error is not None:
+                raise self._write_error
+            entry = None if self._shard is None else self._shard.finish()
+        except BaseException:
+            self.abandon()
+            raise
+        return ShardResult(entry, tuple(self.skipped))
+
+    def abandon(self) -> None:
+        """In the writing thread: removes the unfinished file."""
+        if self._shard is not None:
+            self._shard.abandon()
+
+    def _pack_unchanged(self) -> None:
         """Reads each file straight into its place in the row group."""
-        groups = (EncodedGroup(self.task.row_group_size), EncodedGroup(self.task.row_group_size))
-        group, other = groups
+        group = self._maker.group
         for row, key in enumerate(self.task.keys):
             try:
                 with _open(f"{self.task.root}/{key}") as (descriptor, size):
                     if not group.fits(size):
-                        self._write(group)
-                        group, other = other, group
-                        group.clear()
+                        group = self._write(group)
                     space = group.space(size)
                     _read(descriptor, space)
                 width, height = image_size(space)
@@ -140,8 +188,8 @@ class _ShardJob:
             self._done(size)
         self._write(group)
 
-    def pack_shrunk(self) -> None:
-        group, other = EncodedGroup(self.task.row_group_size), EncodedGroup(self.task.row_group_size)
+    def _pack_shrunk(self) -> None:
+        group = self._maker.group
         max_side, quality = self.task.recipe.max_side, self.task.recipe.quality
         assert max_side is not None
 
@@ -150,75 +198,69 @@ class _ShardJob:
 
         for row, (data, width, height) in self._prepared(prepare):
             if not group.fits(len(data)):
-                self._write(group)
-                group, other = other, group
-                group.clear()
+                group = self._write(group)
             space = group.space(len(data))
             space[:] = data
             group.add(row, space, width, height)
         self._write(group)
 
-    def pack_raw(self, side: int) -> None:
-        group, other = RawGroup(self.task.row_group_size, side), RawGroup(self.task.row_group_size, side)
+    def _pack_raw(self, side: int) -> None:
+        group = self._maker.group
         for row, pixels in self._prepared(lambda data: square(data, side)):
             if group.full:
-                self._write(group)
-                group, other = other, group
-                group.clear()
+                group = self._write(group)
             group.add(row, pixels)
         self._write(group)
 
     def _prepared(self, prepare: Callable[[bytearray], Any]) -> Iterator[tuple[int, Any]]:
-        """Row and prepared image of each usable sample, in order, `threads` of them in the making."""
+        """Row and prepared image of each usable sample, in order, several by each of `threads` in the making."""
+        root, keys, threads = self.task.root, self.task.keys, self.task.threads
 
-        def load(key: str) -> tuple[int, Any]:
-            with _open(f"{self.task.root}/{key}") as (descriptor, size):
-                if size > MAX_COLUMN_BYTES:
-                    raise BadImageError(f"the file has {size} bytes; a row holds at most 2^31 - 1")
-                data = bytearray(size)
-                _read(descriptor, memoryview(data))
-            return size, prepare(data)
+        def load(first: int) -> list[tuple[int, Any] | Exception]:
+            return [_load(f"{root}/{key}", prepare) for key in keys[first : first + _IMAGES_PER_TURN]]
 
-        waiting: deque[tuple[int, str, Future[tuple[int, Any]]]] = deque()
-        keys = enumerate(self.task.keys)
-        with ThreadPoolExecutor(self.task.threads, "zcd-prepare") as threads:
+        waiting: deque[Future[list[tuple[int, Any] | Exception]]] = deque()
+        turns = iter(range(0, len(keys), _IMAGES_PER_TURN))
+        row = 0
+        with ThreadPoolExecutor(threads, "zcd-prepare") as pool:
             try:
                 while True:
-                    while len(waiting) < 4 * self.task.threads and (item := next(keys, None)) is not None:
-                        waiting.append((*item, threads.submit(load, item[1])))
+                    while len(waiting) < 2 * threads and (first := next(turns, None)) is not None:
+                        waiting.append(pool.submit(load, first))
                     if not waiting:
                         return
-                    row, key, future = waiting.popleft()
-                    try:
-                        size, prepared = future.result()
-                    except (OSError, BadImageError, MemoryError) as error:
-                        self._bad(key, error)
-                        continue
-                    yield row, prepared
-                    self._done(size)
+                    for loaded in waiting.popleft().result():
+                        if isinstance(loaded, Exception):
+                            self._bad(keys[row], loaded)
+                        else:
+                            size, prepared = loaded
+                            yield row, prepared
+                            self._done(size)
+                        row += 1
             finally:
-                threads.shutdown(wait=True, cancel_futures=True)
+                pool.shutdown(wait=True, cancel_futures=True)
 
-    def _write(self, group: EncodedGroup | RawGroup) -> None:
-        """Hands a row group to the writing thread, once that has finished the one before."""
-        self._wait()
+    def _write(self, group: EncodedGroup | RawGroup) -> Any:
+        """Hands a row group to the writing thread; returns the one to gather into next."""
         if not group.rows:
-            return
+            return group
         others: list[pa.Array] = []
         rows = group.rows
         if self.task.labels is not None:
             others += label_arrays(self.task.labels[rows])
         others += key_arrays([self.task.keys[row] for row in rows])
         batch = pa.RecordBatch.from_arrays([*group.arrays(), *others], schema=self._schema)
-        if self._shard is None:
-            self._shard = ShardWriter(self.task.folder, self.task.name, self._schema)
-        assert self._thread is not None
-        self._writing = self._thread.submit(self._shard.write, batch)
+        self._maker.write(lambda: self._write_batch(batch))
+        return self._maker.group
 
-    def _wait(self) -> None:
-        if self._writing is not None:
-            writing, self._writing = self._writing, None
-            writing.result()
+    def _write_batch(self, batch: pa.RecordBatch) -> None:
+        try:
+            if self._shard is None:
+                self._shard = ShardWriter(self.task.folder, self.task.name, self._schema)
+            self._shard.write(batch)
+        except BaseException as error:
+            self._write_error = error
+            raise
 
     def _bad(self, key: str, error: Exception) -> None:
         reason, key = _reason(error), printable(key)
@@ -246,7 +288,20 @@ class _ShardJob:
         rows, size, skipped = self._unreported
         self._unreported = [0, 0, 0]
         self._next_report = time.perf_counter() + _REPORT_SECONDS
-        self._report(rows, size, skipped)
+        self._maker.report(rows, size, skipped)
+
+
+def _load(path: str, prepare: Callable[[bytearray], Any]) -> tuple[int, Any] | Exception:
+    """The file's size and what `prepare` makes of its bytes; or why the file is unusable."""
+    try:
+        with _open(path) as (descriptor, size):
+            if size > MAX_COLUMN_BYTES:
+                raise BadImageError(f"the file has {size} bytes; a row holds at most 2^31 - 1")
+            data = bytearray(size)
+            _read(descriptor, memoryview(data))
+        return size, prepare(data)
+    except (OSError, BadImageError, MemoryError) as error:
+        return error
 
 
 @contextlib.contextmanager

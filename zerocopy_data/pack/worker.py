@@ -13,10 +13,13 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
+from concurrent.futures import Future
+from functools import partial
 from multiprocessing.connection import Connection, Pipe
 
 from ..errors import PackError, ZcdError
-from .shard_job import ShardTask, write_shard
+from .shard_job import ShardMaker, ShardResult, ShardTask
 
 _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
@@ -26,7 +29,8 @@ _COMMAND = "import sys; sys.path[:] = {path!r}; from zerocopy_data.pack.worker i
 def start_worker() -> tuple[subprocess.Popen[bytes], Connection]:
     """Starts a worker and returns it with the connection that takes ShardTasks and gives messages.
 
-    Messages are ('progress', rows, bytes, skipped), ('done', ShardResult) and ('error', ZcdError).
+    Messages are ('progress', rows, bytes, skipped), ('free',) when it can take the next task, ('done', ShardResult) in
+    the order of the tasks, and ('error', ZcdError).
     """
     ours, theirs = Pipe()
     command = _COMMAND.format(path=sys.path, fd=theirs.fileno(), parent=os.getpid())
@@ -49,22 +53,38 @@ def main(descriptor: int, parent: int) -> None:
     """Body of the worker process."""
     _die_with_parent(parent)
     connection = Connection(descriptor)
+    sending = threading.Lock()
+
+    def send(*message: object) -> None:
+        with sending:
+            connection.send(message)
+
+    def failed(task: ShardTask, error: BaseException) -> None:
+        if not isinstance(error, ZcdError):
+            error = PackError(f"{task.folder / task.name} could not be made: {error!r}.")
+        send("error", _picklable(error))
+
+    def written(task: ShardTask, shard: Future[ShardResult]) -> None:  # in the maker's writing thread
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            error = shard.exception()
+            if error is None:
+                send("done", shard.result())
+            else:
+                failed(task, error)
 
     def report(rows: int, size: int, skipped: int) -> None:
-        connection.send(("progress", rows, size, skipped))
+        send("progress", rows, size, skipped)
 
-    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
+    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError), ShardMaker(report) as maker:
         while True:
             task = connection.recv()
             assert isinstance(task, ShardTask)
-            message: tuple[str, object]
             try:
-                message = ("done", write_shard(task, report))
-            except ZcdError as error:
-                message = ("error", _picklable(error))
-            except (MemoryError, OSError) as error:
-                message = ("error", PackError(f"{task.folder / task.name} could not be made: {error!r}."))
-            connection.send(message)
+                maker.make(task).add_done_callback(partial(written, task))
+            except (ZcdError, MemoryError, OSError) as error:
+                failed(task, error)
+            else:
+                send("free")
 
 
 def _die_with_parent(parent: int) -> None:

@@ -74,28 +74,54 @@ def image_files(folder: Path, ignored: Counter[str] | None = None) -> tuple[list
     sizes: list[int] = []
     prefix = len(str(folder)) - len(folder.name)
     found = []
-    for root, folders, names in os.walk(folder, followlinks=True, onerror=_unreadable):
+    waiting = [str(folder)]
+    while waiting:
+        root = waiting.pop()
+        folders, files = _entries(root)
         _refuse_loops(root, folders)
-        found.append((root, names))
-    for root, names in sorted(found):
-        for name in sorted(names):
-            if name.lower().endswith(IMAGE_EXTENSIONS):
-                path = f"{root}/{name}"
-                keys.append(path[prefix:])
-                sizes.append(_size(path))
+        waiting += [f"{root}/{name}" for name in folders]
+        found.append((root, files))
+    for root, files in sorted(found, key=lambda item: item[0]):
+        for entry in sorted(files, key=lambda entry: entry.name):
+            if entry.name.lower().endswith(IMAGE_EXTENSIONS):
+                keys.append(f"{root}/{entry.name}"[prefix:])
+                sizes.append(_size(entry))
             elif ignored is not None:
-                ignored[_extension(name)] += 1
+                ignored[_extension(entry.name)] += 1
     return keys, sizes
+
+
+def _entries(folder: str) -> tuple[list[str], list[os.DirEntry[str]]]:
+    """Names of the folders inside, links to folders included, and everything else."""
+    folders: list[str] = []
+    files: list[os.DirEntry[str]] = []
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if _is_folder(entry):
+                    folders.append(entry.name)
+                else:
+                    files.append(entry)
+    except OSError as error:
+        _unreadable(error)
+    return folders, files
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself, say: the pack finds out and follows its --on-error
+        return False
 
 
 def flat_images(folder: Path, ignored: Counter[str] | None = None) -> tuple[list[str], list[int]]:
     """Images directly inside `folder`, sorted by name; `ignored` counts other files by extension."""
     with os.scandir(folder) as entries:
-        files = sorted(entry.name for entry in entries if not entry.is_dir())
-    names = [name for name in files if name.lower().endswith(IMAGE_EXTENSIONS)]
+        files = sorted((entry for entry in entries if not entry.is_dir()), key=lambda entry: entry.name)
+    images = [entry for entry in files if entry.name.lower().endswith(IMAGE_EXTENSIONS)]
     if ignored is not None:
-        ignored.update(_extension(name) for name in files if not name.lower().endswith(IMAGE_EXTENSIONS))
-    return names, [_size(f"{folder}/{name}") for name in names]
+        ignored.update(_extension(e.name) for e in files if not e.name.lower().endswith(IMAGE_EXTENSIONS))
+    return [entry.name for entry in images], [_size(entry) for entry in images]
 
 
 def class_split(name: str, root: Path, classes: Sequence[str] | None = None) -> Split:
@@ -151,7 +177,7 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _extension(name: str) -> str:
-    return printable(os.path.splitext(name)[1].lower())  # noqa: PTH122 - as for _size
+    return printable(os.path.splitext(name)[1].lower())  # noqa: PTH122 - a Path per file costs as much as looking at it
 
 
 def _refuse_loops(root: str, folders: Sequence[str]) -> None:
@@ -164,9 +190,9 @@ def _refuse_loops(root: str, folders: Sequence[str]) -> None:
                 raise SourceError(f"{printable(path)} is a link to a folder above itself. Remove it.")
 
 
-def _size(path: str) -> int:
+def _size(entry: os.DirEntry[str]) -> int:
     try:
-        return os.stat(path).st_size  # noqa: PTH116 - a Path per file costs as much as the call
+        return entry.stat().st_size  # of a link it is known already, since its kind was asked for
     except OSError:
         return 0  # a dangling link, say: the pack finds out and follows its --on-error
 

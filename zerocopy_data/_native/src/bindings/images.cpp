@@ -65,6 +65,26 @@ NewImage decode(nb::handle data, bool orient, std::int64_t pixel_limit) {
   return own(std::move(out), w, h);
 }
 
+// For tests: a region, in a reader of its own; `plain` with libjpeg's Huffman decoder.
+nb::tuple decode_region(nb::handle data, int x, int y, int w, int h, bool plain) {
+  const BufferView view(data);
+  std::unique_ptr<std::uint8_t[]> out;
+  bool by_own;
+  {
+    nb::gil_scoped_release release;
+    JpegReader reader;
+    Buffer stored, oriented;
+    if (plain) reader.read_with(JpegReader::Huffman::libjpeg);
+    reader.open(view.data(), view.size(), true, kPixelLimit);
+    const Pixels pixels = reader.decode({x, y, w, h}, stored, oriented);
+    by_own = reader.read_by_own();
+    out = allocate(w, h);
+    BytesSink sink(out.get(), w, std::ptrdiff_t{w} * kChannels, false);
+    for (int row = 0; row < h; ++row) sink.row(row, pixels.row(row));
+  }
+  return nb::make_tuple(own(std::move(out), w, h), by_own);
+}
+
 NewImage resize(const Image& image, int width, int height, const std::string& interpolation) {
   const Pixels pixels = pixels_of(image);
   const Filter filter = filter_named(interpolation);
@@ -151,6 +171,8 @@ void bind_images(nb::module_& m) {
       .def_ro("progressive", &JpegHeader::progressive);
   m.def("jpeg_probe", &probe, nb::arg("data"), nb::arg("pixel_limit") = kPixelLimit, nb::arg("check_end") = true);
   m.def("jpeg_decode", &decode, nb::arg("data"), nb::arg("orient") = true, nb::arg("pixel_limit") = kPixelLimit);
+  m.def("jpeg_region", &decode_region, nb::arg("data"), nb::arg("x"), nb::arg("y"), nb::arg("width"), nb::arg("height"),
+        nb::arg("plain") = false);
   m.def("jpeg_encode", &encode, nb::arg("image"), nb::arg("quality") = 90);
   m.def("jpeg_transcode", &transcode_bound, nb::arg("data"), nb::arg("max_side"), nb::arg("quality"),
         nb::arg("orient") = true, nb::arg("pixel_limit") = kPixelLimit);

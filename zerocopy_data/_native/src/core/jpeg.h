@@ -49,6 +49,14 @@ class JpegReader {
   // Decodes to the last line without keeping a pixel; throws when the data ends before it.
   void check_complete(Buffer& row);
 
+  // Whose decoder of Huffman codes reads the images. Our own is the default, wherever it is found to work with this
+  // libjpeg, and is much faster where only a region is wanted. No pixel and no fault depends on it, and tests see to
+  // that; `own_unproven` is for the trial itself.
+  enum class Huffman : unsigned char { own, own_unproven, libjpeg };
+  void read_with(Huffman whose);
+  // Whether the last image was decoded by our own.
+  bool read_by_own() const;
+
  private:
   struct Impl;
   Pixels decode_stored(const Rect& rect, Buffer& out);

@@ -1,11 +1,14 @@
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
 #include <string>
+#include <utility>
 
 #include <jpeglib.h>
 #include <jerror.h>
 
 #include "core/exif.h"
+#include "core/huffman_hook.h"
 #include "core/jpeg.h"
 #include "core/jpeg_errors.h"
 
@@ -71,6 +74,47 @@ bool is_smoothed(const jpeg_decompress_struct& info) {
   return false;
 }
 
+bool same(const Pixels& a, const Pixels& b) {
+  for (int y = 0; y < a.h; ++y)
+    if (std::memcmp(a.row(y), b.row(y), static_cast<std::size_t>(a.w) * kChannels) != 0) return false;
+  return a.w == b.w && a.h == b.h;
+}
+
+// Whether our own Huffman decoder works with the libjpeg of this process: it gets in by way of something private, so it
+// is tried on a small image first.
+bool try_own_huffman() {
+  constexpr int kWidth = 83, kHeight = 61;
+  std::vector<std::uint8_t> noise(std::size_t{kWidth} * kHeight * kChannels);
+  std::uint32_t state = 1;
+  for (std::size_t at = 0; at < noise.size(); ++at) {
+    state = state * 1664525 + 1013904223;
+    noise[at] = static_cast<std::uint8_t>((state >> 27) + at % 200);
+  }
+  try {
+    JpegWriter writer;
+    const std::uint8_t* end = noise.data() + noise.size();
+    const auto& file = writer.encode({noise.data(), kWidth, kHeight, std::ptrdiff_t{kWidth} * kChannels, end}, 90);
+    JpegReader own, theirs;
+    own.read_with(JpegReader::Huffman::own_unproven);
+    theirs.read_with(JpegReader::Huffman::libjpeg);
+    Buffer pixels[2], turned;
+    for (const Rect& region : {Rect{0, 0, kWidth, kHeight}, Rect{37, 41, 11, 9}}) {
+      own.open(file.data(), file.size(), false, kPixelLimit);
+      theirs.open(file.data(), file.size(), false, kPixelLimit);
+      const Pixels a = own.decode(region, pixels[0], turned), b = theirs.decode(region, pixels[1], turned);
+      if (!own.read_by_own() || !same(a, b)) return false;
+    }
+    return true;
+  } catch (const Fault&) {
+    return false;
+  }
+}
+
+bool own_huffman_works() {
+  static const bool works = try_own_huffman();
+  return works;
+}
+
 }  // namespace
 
 struct JpegReader::Impl {
@@ -82,6 +126,9 @@ struct JpegReader::Impl {
   bool cancelled = false, too_many_scans = false;
   const std::uint8_t* data = nullptr;
   std::size_t size = 0;
+  HuffmanHook hook;
+  Huffman whose = Huffman::own;
+  bool hook_allowed = false;
 
   // Reads the header of `data` from its beginning; sets what is decoded and how. A new object for every image, which
   // costs microseconds: jpeg_abort keeps the Huffman and quantisation tables, and an image that brings none of its own
@@ -104,6 +151,38 @@ struct JpegReader::Impl {
 
   // Begins decoding: of a progressive image all scans are read here.
   void start();
+
+  // Decodes a rectangle of the stored image.
+  Pixels decode(const Rect& rect, Buffer& out);
+
+  // Runs `decode` on the opened image, and once more with libjpeg alone if our own Huffman decoder gives up: what is
+  // made of a damaged image, and said of it, is libjpeg's.
+  template <typename Decode>
+  auto decode_somehow(Decode&& decode) {
+    hook_allowed = whose == Huffman::own_unproven || (whose == Huffman::own && own_huffman_works());
+    hook.detach();
+    try {
+      return decode();
+    } catch (const Fault&) {
+      if (!hook.gave_up()) throw;
+    }
+    read_header();
+    hook.detach();
+    hook_allowed = false;
+    return decode();
+  }
+  void attach_hook(const Rect& wanted) {
+    if (hook_allowed) hook.attach(info, wanted, own_mcu);
+  }
+  void finish() {
+    if (!hook.finish()) ERREXIT(&info, JERR_INPUT_EOF);
+    jpeg_abort_decompress(&info);
+  }
+  static boolean own_mcu(j_decompress_ptr info, JBLOCKROW* blocks) {
+    // With whatever error: nobody hears of it.
+    if (!static_cast<Impl*>(info->client_data)->hook.next(blocks)) ERREXIT(info, JERR_INPUT_EOF);
+    return TRUE;
+  }
 
   static void no_op(j_decompress_ptr) {}
   static boolean out_of_data(j_decompress_ptr info) {
@@ -183,34 +262,43 @@ void JpegReader::Impl::start() {
   }
 }
 
+void JpegReader::read_with(Huffman whose) { impl_->whose = whose; }
+
+bool JpegReader::read_by_own() const { return impl_->hook.attached(); }
+
 Pixels JpegReader::decode_stored(const Rect& rect, Buffer& out) {
-  auto& i = *impl_;
-  const int width = header_.stored_width;
+  return impl_->decode_somehow([&] { return impl_->decode(rect, out); });
+}
+
+Pixels JpegReader::Impl::decode(const Rect& rect, Buffer& out) {
+  const int width = static_cast<int>(info.image_width);
   const int x0 = std::max(0, rect.x - kMargin), x1 = std::min(width, rect.x + rect.w + kMargin);
   JDIMENSION first = 0, columns = static_cast<JDIMENSION>(width);
-  i.start();
-  i.errors.guard([&] {
-    if ((x0 == 0 && x1 == width) || is_smoothed(i.info)) return;
+  start();
+  errors.guard([&] {
+    if ((x0 == 0 && x1 == width) || is_smoothed(info)) return;
     first = static_cast<JDIMENSION>(x0);
     columns = static_cast<JDIMENSION>(x1 - x0);
-    jpeg_crop_scanline(&i.info, &first, &columns);  // widens both to whole blocks
+    jpeg_crop_scanline(&info, &first, &columns);  // widens both to whole blocks
   });
+  // Lines above the margin are skipped, and so are those that libjpeg decodes on their way to it.
+  attach_hook({x0, rect.y - kMargin, x1 - x0, rect.h + 2 * kMargin});
   const std::ptrdiff_t stride = static_cast<std::ptrdiff_t>(columns) * kChannels;
   std::uint8_t* base = out.reserve(static_cast<std::size_t>(stride) * static_cast<std::size_t>(rect.h));
   const auto begin = static_cast<JDIMENSION>(rect.y), end = static_cast<JDIMENSION>(rect.y + rect.h);
-  i.errors.guard([&] {
-    if (rect.y > kMargin) jpeg_skip_scanlines(&i.info, begin - kMargin);
-    while (i.info.output_scanline < begin) {  // the margin above is decoded into the first row and overwritten
+  errors.guard([&] {
+    if (rect.y > kMargin) jpeg_skip_scanlines(&info, begin - kMargin);
+    while (info.output_scanline < begin) {  // the margin above is decoded into the first row and overwritten
       JSAMPROW row = base;
-      jpeg_read_scanlines(&i.info, &row, 1);
+      jpeg_read_scanlines(&info, &row, 1);
     }
-    while (i.info.output_scanline < end) {
+    while (info.output_scanline < end) {
       JSAMPROW rows[4];
-      const JDIMENSION at = i.info.output_scanline, count = std::min<JDIMENSION>(4, end - at);
+      const JDIMENSION at = info.output_scanline, count = std::min<JDIMENSION>(4, end - at);
       for (JDIMENSION r = 0; r < count; ++r) rows[r] = base + stride * static_cast<std::ptrdiff_t>(at - begin + r);
-      jpeg_read_scanlines(&i.info, rows, count);
+      jpeg_read_scanlines(&info, rows, count);
     }
-    jpeg_abort_decompress(&i.info);
+    finish();
   });
   return {base + std::ptrdiff_t{rect.x - static_cast<int>(first)} * kChannels, rect.w, rect.h, stride, out.end()};
 }
@@ -226,13 +314,16 @@ Pixels JpegReader::decode(const Rect& rect, Buffer& stored, Buffer& oriented) {
 void JpegReader::check_complete(Buffer& row) {
   auto& i = *impl_;
   std::uint8_t* base = row.reserve(static_cast<std::size_t>(header_.stored_width) * kChannels);
-  i.start();
-  i.errors.guard([&] {
-    while (i.info.output_scanline < i.info.output_height) {
-      JSAMPROW to = base;
-      jpeg_read_scanlines(&i.info, &to, 1);
-    }
-    jpeg_abort_decompress(&i.info);
+  i.decode_somehow([&] {
+    i.start();
+    i.attach_hook({});
+    i.errors.guard([&] {
+      while (i.info.output_scanline < i.info.output_height) {
+        JSAMPROW to = base;
+        jpeg_read_scanlines(&i.info, &to, 1);
+      }
+      i.finish();
+    });
   });
 }
 
