@@ -238,7 +238,8 @@ def exits(index: int) -> int:
 def dies_of(number: int) -> Callable[[int], int]:
     def die(index: int) -> int:
         if index == 2:
-            faulthandler.disable()  # pytest's would print its stacks at SIGABRT
+            if number == signal.SIGABRT:
+                faulthandler.disable()  # pytest's would print its stacks; for other signals torch's handler is there
             os.kill(os.getpid(), number)
             time.sleep(30)
         return index
