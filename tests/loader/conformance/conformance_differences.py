@@ -36,6 +36,11 @@ DIFFERENCES = {
     "stuck workers": Difference(
         HANGS, 8.0, "torch waits five seconds for each stuck worker in turn; ours share one deadline (seconds)"
     ),
+    "killed while sending": Difference(
+        (RuntimeError, OSError, EOFError),
+        RuntimeError,
+        "torch may meet the broken connection before it knows of the death: the error then does not name the worker",
+    ),
     "slice": Difference(
         1000, 12, "torch ships a whole storage; ours what lies before the end of the last tensor over it"
     ),
