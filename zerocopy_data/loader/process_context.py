@@ -14,6 +14,7 @@ from .transport.reader import Reader
 
 # All workers of an iterator together have this long to end by themselves; torch gives it to each of them.
 SHUTDOWN_SECONDS = 5.0
+_GRACE_SECONDS = 0.5  # from SIGTERM to SIGKILL
 
 
 class Worker:
@@ -25,7 +26,14 @@ class Worker:
     def __init__(
         self, process: Any, results: ResultQueue, started: Callable[[Any], None], abandoned: Callable[[], None]
     ):
-        self.__dict__.update(_process=process, _results=results, _started=started, _abandoned=abandoned, _deadline=None)
+        self.__dict__.update(
+            _process=process,
+            _results=results,
+            _started=started,
+            _abandoned=abandoned,
+            _deadline=None,
+            _terminated=False,
+        )
 
     def start(self) -> None:
         """Starts the process and leaves it the only holder of its end of the socket."""
@@ -43,14 +51,18 @@ class Worker:
         self.__dict__["_deadline"] = deadline
 
     def join(self, timeout: float | None = None) -> None:
-        """Waits for the process."""
+        """Waits for the process. One that ignores SIGTERM is killed."""
+        if self._terminated:
+            self._process.join(_GRACE_SECONDS)
+            if self._process.is_alive():
+                self._process.kill()
         if self._deadline is not None and timeout is not None:
             timeout = min(timeout, max(0.1, self._deadline - time.monotonic()))
         self._process.join(timeout)
 
     def terminate(self) -> None:
         """Sends SIGTERM. The process has not wasted the common time if it is slow to die of this."""
-        self.__dict__["_deadline"] = None
+        self.__dict__.update(_deadline=None, _terminated=True)
         self._process.terminate()
 
     def __getattr__(self, name: str) -> Any:

@@ -6,6 +6,7 @@ import faulthandler
 import queue
 import signal
 import socket
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ from .transport.envelope import SLOT_BYTES
 
 # With nothing to do for one of torch's status intervals (5 s), slots beyond those of the last few batches go back.
 _IDLE_BATCHES = 4
+_WAKE_SECONDS = 0.5
 
 
 class ResultQueue:
@@ -64,19 +66,29 @@ class ResultQueue:
 
 
 class IndexQueue:
-    """torch's index queue, which gives memory back when there is nothing to do."""
+    """torch's index queue, which gives memory back when there is nothing to do.
 
-    def __init__(self, inner: Any, pool: SlotPool) -> None:
+    It also says that it is over when the flag says so: an iterator that ends in a garbage cycle may lose torch's own
+    last message, and the worker would sleep out its interval.
+    """
+
+    def __init__(self, inner: Any, pool: SlotPool, done: Any) -> None:
         self._inner = inner
         self._pool = pool
+        self._done = done
 
     def get(self, timeout: float) -> Any:
-        """The next task."""
-        try:
-            return self._inner.get(timeout=timeout)
-        except queue.Empty:
-            self._pool.trim(_IDLE_BATCHES)
-            raise
+        """The next task; None when it is over."""
+        end = time.monotonic() + timeout
+        while True:
+            try:
+                return self._inner.get(timeout=max(0.0, min(_WAKE_SECONDS, end - time.monotonic())))
+            except queue.Empty:
+                if self._done.is_set():
+                    return None
+                if time.monotonic() >= end:
+                    self._pool.trim(_IDLE_BATCHES)
+                    raise
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
@@ -88,7 +100,7 @@ def run_worker(loop: Callable[..., None], arguments: Sequence[Any]) -> None:
     place = next(i for i, value in enumerate(arguments) if isinstance(value, ResultQueue))
     results: ResultQueue = arguments[place]
     sender = results.open()
-    arguments[place - 1] = IndexQueue(arguments[place - 1], sender.pool)
+    arguments[place - 1] = IndexQueue(arguments[place - 1], sender.pool, arguments[place + 1])
     _collate_into_slots(sender.pool)
     loop(*arguments)
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
+import numpy as np
 import torch
 
 from ...memory.slots import Slot, SlotPool
@@ -93,8 +94,10 @@ class _Pickler(ForkingPickler):
         return NotImplemented
 
     def _tensor(self, tensor: torch.Tensor) -> Any:
-        if tensor.layout is not torch.strided or tensor.device.type != "cpu" or tensor.is_nested or tensor.is_quantized:
+        if tensor.layout is not torch.strided or tensor.device.type != "cpu" or tensor.is_nested:
             return NotImplemented
+        if tensor.is_quantized:  # torch's reduction for processes forgets the scales, its ordinary one does not
+            return NotImplemented if tensor.requires_grad else tensor.__reduce_ex__(5)  # type: ignore[no-untyped-call]
         if tensor.is_conj() or tensor.is_neg():
             # torch's reduction forgets both bits, and the consumer would get other numbers.
             if tensor.requires_grad:
@@ -204,8 +207,12 @@ def unpack(body: memoryview, lend: Lend) -> Any:
     buffers: list[Any] = []
     for i in range(0, len(entries), 4):
         slot, place, size, _ = entries[i : i + 4]
-        if slot < 0:
+        if slot < 0 and len(buffers) < arrays:
             buffers.append(bytearray(leaves[place : place + size]))
+        elif slot < 0:
+            own = torch.empty(size, dtype=torch.uint8).numpy()  # aligned as torch aligns
+            own[:] = np.frombuffer(leaves[place : place + size], np.uint8)
+            buffers.append(own)
         else:
             buffers.append(memoryview(lend(slot))[place : place + size])
     before = _loaded.buffers, _loaded.lows
