@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from .loader.dataloader import DataLoader
     from .loader.dataset import ShardDataset
     from .loader.dataset import open_dataset as open
+    from .loader.stateful import StatefulDataLoader
     from .memory.shared_list import SharedList, share
     from .pack.packer import pack
 
@@ -86,6 +87,7 @@ _EXPORTS = {
     "DatasetWriter": ("format.writer", "DatasetWriter"),
     "ShardDataset": ("loader.dataset", "ShardDataset"),
     "SharedList": ("memory.shared_list", "SharedList"),
+    "StatefulDataLoader": ("loader.stateful", "StatefulDataLoader"),
     "open": ("loader.dataset", "open_dataset"),
     "pack": ("pack.packer", "pack"),
     "share": ("memory.shared_list", "share"),
@@ -117,6 +119,7 @@ __all__ = [
     "ShardDataset",
     "SharedList",
     "SourceError",
+    "StatefulDataLoader",
     "Tensor",
     "Text",
     "ToDtype",

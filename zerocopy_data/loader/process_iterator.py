@@ -20,6 +20,7 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from .process_context import SHUTDOWN_SECONDS, Worker, WorkerContext
 from .transport.reader import Reader
+from .worker_state import WorkerHook
 
 if TYPE_CHECKING:
     from .dataloader import DataLoader
@@ -60,11 +61,17 @@ class ProcessIterator(_MultiProcessingDataLoaderIter):
             iterator = this()
             return iterator is not None and not iterator._shutdown and bool(iterator._workers_status[worker])
 
+        def hook(worker: int) -> WorkerHook | None:
+            iterator = this()
+            return None if iterator is None else iterator._worker_hook(worker)
+
         self._stall_after: float | None = loader.stall_after
         self._stalls_at: float | None = None
         self._reader = Reader(expects)
         context: Any = loader.multiprocessing_context or torch.multiprocessing
-        view = _LoaderView(loader, WorkerContext(context, self._reader, self._stall_after is not None))
+        view = _LoaderView(
+            loader, WorkerContext(context, self._reader, self._stall_after is not None, self._worker_hook)
+        )
         try:
             super().__init__(view)
         except BaseException:
@@ -72,6 +79,10 @@ class ProcessIterator(_MultiProcessingDataLoaderIter):
             raise
         # Profilers and their users look for torch's name.
         self._profile_name = f"enumerate(DataLoader)#{_MultiProcessingDataLoaderIter.__name__}.__next__"
+
+    def _worker_hook(self, worker: int) -> WorkerHook | None:
+        """What keeps the state of the dataset in a worker; None where nobody asks for it."""
+        return None
 
     def _try_get_data(self, timeout: float = _utils.MP_STATUS_CHECK_INTERVAL) -> Any:
         if self._stall_after is None:

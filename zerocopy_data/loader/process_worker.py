@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import gc
 import queue
 import signal
 import socket
@@ -17,6 +18,7 @@ from torch.utils.data._utils import collate as torch_collate
 from ..memory.slots import SlotPool
 from .transport.channel import Sender
 from .transport.envelope import SLOT_BYTES
+from .worker_state import WorkerHook
 
 # With nothing to do for one of torch's status intervals (5 s), slots beyond those of the last few batches go back.
 _IDLE_BATCHES = 4
@@ -82,13 +84,18 @@ class IndexQueue:
         return getattr(self._inner, name)
 
 
-def run_worker(loop: Callable[..., None], arguments: Sequence[Any]) -> None:
-    """Body of a worker: `loop` is torch's, with its arguments."""
+def run_worker(loop: Callable[..., None], arguments: Sequence[Any], hook: WorkerHook | None = None) -> None:
+    """Body of a worker: `loop` is torch's, with its arguments; `hook` keeps the dataset's state."""
+    # The garbage collector writes to every object that it looks at, and each such page would be copied. What the
+    # parent process made is none of its business here.
+    gc.freeze()
     arguments = list(arguments)
     place = next(i for i, value in enumerate(arguments) if isinstance(value, ResultQueue))
     results: ResultQueue = arguments[place]
     sender = results.open()
     arguments[place - 1] = IndexQueue(arguments[place - 1], sender.pool)
+    if hook is not None:
+        arguments[place] = hook.install(results)
     _collate_into_slots(sender.pool)
     loop(*arguments)
 
