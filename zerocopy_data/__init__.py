@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from .loader.dataloader import DataLoader
     from .loader.dataset import ShardDataset
     from .loader.dataset import open_dataset as open
+    from .loader.stateful import StatefulDataLoader
     from .memory.shared_list import SharedList, share
     from .pack.packer import pack
     from .patch import patch
@@ -91,6 +92,7 @@ _EXPORTS = {
     "ShardDataset": ("loader.dataset", "ShardDataset"),
     "compile": ("loader.compile", "compile_dataset"),
     "SharedList": ("memory.shared_list", "SharedList"),
+    "StatefulDataLoader": ("loader.stateful", "StatefulDataLoader"),
     "open": ("loader.dataset", "open_dataset"),
     "pack": ("pack.packer", "pack"),
     "share": ("memory.shared_list", "share"),
@@ -124,6 +126,7 @@ __all__ = [
     "ShardDataset",
     "SharedList",
     "SourceError",
+    "StatefulDataLoader",
     "Tensor",
     "Text",
     "ToDtype",

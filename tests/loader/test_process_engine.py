@@ -290,3 +290,32 @@ def test_a_batch_of_no_rows_and_one_of_many_bytes() -> None:
         assert b.shape == (0, 3)
         assert c[0] == i
         assert c[-1] == i
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_workers_end_when_their_consumer_is_killed(method: str, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import sys, time\n"
+        f"sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "import zerocopy_data as zcd\n"
+        "from process_data import Numbers\n"
+        "if __name__ == '__main__':\n"
+        f"    iterator = iter(zcd.DataLoader(Numbers(99), num_workers=2, multiprocessing_context={method!r}))\n"
+        "    next(iterator)\n"
+        "    print(*[worker.pid for worker in iterator._workers], flush=True)\n"
+        "    time.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        workers = [int(pid) for pid in process.stdout.readline().split()]
+        process.kill()
+    deadline = time.monotonic() + 10
+    while any(map(_runs, workers)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert len(workers) == 2
+    assert not any(map(_runs, workers)), "torch's own watchdog looks every five seconds; ours sees the closed socket"
+
+
+def _runs(pid: int) -> bool:
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE

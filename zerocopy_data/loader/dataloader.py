@@ -208,10 +208,13 @@ class DataLoader(TorchDataLoader[T_co]):
 
     def _get_iterator(self) -> Any:
         if self.uses_threads():
-            return ThreadIterator(self)
+            return self._thread_iterator()
         if self.seed is None:
             return self._torch_iterator()
         return self._seeded_torch_iterator(self.seed)
+
+    def _thread_iterator(self) -> Any:
+        return ThreadIterator(self)
 
     def _seeded_torch_iterator(self, seed: int) -> Any:
         """torch's iterator over a copy of the dataset whose random operations are keyed by (seed, epoch)."""

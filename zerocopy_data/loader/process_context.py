@@ -11,6 +11,7 @@ from .process_worker import ResultQueue, run_worker
 from .shared_pickle import SharedPickle
 from .transport import channel
 from .transport.reader import Reader
+from .worker_state import WorkerHook
 
 # All workers of an iterator together have this long to end by themselves; torch gives it to each of them.
 SHUTDOWN_SECONDS = 5.0
@@ -79,9 +80,13 @@ class WorkerContext:
         context: torch.multiprocessing or a context.
         reader: What torch takes for the result queue.
         stacks: Whether workers print their stacks on SIGUSR1.
+        hook: Gives by a worker's number what `run_worker` installs there, or None.
     """
 
-    def __init__(self, context: Any, reader: Reader, stacks: bool) -> None:
+    def __init__(
+        self, context: Any, reader: Reader, stacks: bool, hook: Callable[[int], WorkerHook | None] = lambda _: None
+    ) -> None:
+        self._hook = hook
         self._context = context
         self._reader = reader
         self._queues = 0
@@ -112,7 +117,7 @@ class WorkerContext:
             if self._shared is None:
                 self._shared = SharedPickle(held[0] if inside else held)
             arguments[1] = [self._shared] if inside else self._shared
-        process = self._context.Process(target=run_worker, args=(target, arguments))
+        process = self._context.Process(target=run_worker, args=(target, arguments, self._hook(number)))
         return Worker(process, results, lambda started: self._reader.add(number, ours, started), ours.close)
 
     def __getattr__(self, name: str) -> Any:

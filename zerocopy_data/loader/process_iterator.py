@@ -21,6 +21,7 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 from ..memory.pinning import CudaPinner, Pinner
 from .process_context import SHUTDOWN_SECONDS, Worker, WorkerContext
 from .transport.reader import Reader
+from .worker_state import WorkerHook
 
 if TYPE_CHECKING:
     from .dataloader import DataLoader
@@ -66,12 +67,16 @@ class ProcessIterator(_MultiProcessingDataLoaderIter):
             iterator = this()
             return iterator is not None and not iterator._shutdown and bool(iterator._workers_status[worker])
 
+        def hook(worker: int) -> WorkerHook | None:
+            iterator = this()
+            return None if iterator is None else iterator._worker_hook(worker)
+
         self._stall_after: float | None = loader.stall_after
         self._stalls_at: float | None = None
         self._pins = False
         self._reader = Reader(expects, _pinner(loader))
         context: Any = loader.multiprocessing_context or torch.multiprocessing
-        view = _LoaderView(loader, WorkerContext(context, self._reader, self._stall_after is not None))
+        view = _LoaderView(loader, WorkerContext(context, self._reader, self._stall_after is not None, hook))
         try:
             super().__init__(view)
         except BaseException:
@@ -95,6 +100,10 @@ class ProcessIterator(_MultiProcessingDataLoaderIter):
             # Slots are pinned already and pass through; what is small, or came another way, is copied.
             return _utils.pin_memory.pin_memory(data, self._pin_memory_device)  # type: ignore[no-untyped-call]
         return data
+
+    def _worker_hook(self, worker: int) -> WorkerHook | None:
+        """What keeps the state of the dataset in a worker; None where nobody asks for it."""
+        return None
 
     def _try_get_data(self, timeout: float = _utils.MP_STATUS_CHECK_INTERVAL) -> Any:
         if self._stall_after is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import gc
 import queue
 import signal
 import socket
@@ -18,6 +19,7 @@ from torch.utils.data._utils import collate as torch_collate
 from ..memory.slots import SlotPool
 from .transport.channel import Sender
 from .transport.envelope import SLOT_BYTES
+from .worker_state import WorkerHook
 
 # With nothing to do for one of torch's status intervals (5 s), slots beyond those of the last few batches go back.
 _IDLE_BATCHES = 4
@@ -72,9 +74,9 @@ class IndexQueue:
     last message, and the worker would sleep out its interval.
     """
 
-    def __init__(self, inner: Any, pool: SlotPool, done: Any) -> None:
+    def __init__(self, inner: Any, sender: Sender, done: Any) -> None:
         self._inner = inner
-        self._pool = pool
+        self._sender = sender
         self._done = done
 
     def get(self, timeout: float) -> Any:
@@ -86,21 +88,28 @@ class IndexQueue:
             except queue.Empty:
                 if self._done.is_set():
                     return None
+                if self._sender.is_alone():
+                    raise SystemExit(0) from None  # its process died before torch's watchdog knew its pid
                 if time.monotonic() >= end:
-                    self._pool.trim(_IDLE_BATCHES)
+                    self._sender.pool.trim(_IDLE_BATCHES)
                     raise
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
 
-def run_worker(loop: Callable[..., None], arguments: Sequence[Any]) -> None:
-    """Body of a worker: `loop` is torch's, with its arguments."""
+def run_worker(loop: Callable[..., None], arguments: Sequence[Any], hook: WorkerHook | None = None) -> None:
+    """Body of a worker: `loop` is torch's, with its arguments; `hook` keeps the dataset's state."""
+    # The garbage collector writes to every object that it looks at, and each such page would be copied. What the
+    # parent process made is none of its business here.
+    gc.freeze()
     arguments = list(arguments)
     place = next(i for i, value in enumerate(arguments) if isinstance(value, ResultQueue))
     results: ResultQueue = arguments[place]
     sender = results.open()
-    arguments[place - 1] = IndexQueue(arguments[place - 1], sender.pool, arguments[place + 1])
+    arguments[place - 1] = IndexQueue(arguments[place - 1], sender, arguments[place + 1])
+    if hook is not None:
+        arguments[place] = hook.install(results)
     _collate_into_slots(sender.pool)
     loop(*arguments)
 

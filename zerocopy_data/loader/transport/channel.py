@@ -9,6 +9,7 @@ from __future__ import annotations
 import array
 import errno
 import os
+import select
 import socket
 import struct
 import time
@@ -100,6 +101,12 @@ class Sender:
             if not packet:
                 return found
             found.append(RELEASE.unpack(packet))
+
+    def is_alone(self) -> bool:
+        """Whether the consumer has closed its end, or died."""
+        poll = select.poll()
+        poll.register(self._connection, 0)  # hang-ups are always reported
+        return bool(poll.poll(0))
 
     def close(self) -> None:
         """Closes the socket."""
