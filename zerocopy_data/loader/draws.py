@@ -166,7 +166,7 @@ class Draws(Iterator[Any]):
         self._sampler = sampler
         self._resumed = resume
         self._iterator: Any = None
-        self._begun = False
+        self._begun = self._exhausted = False
         self._waiting: deque[Any] = deque()
         self._marks: deque[tuple[int, Mark]] = deque()
         self.start = Start() if resume is None else resume[0]
@@ -220,11 +220,14 @@ class Draws(Iterator[Any]):
             before.restore()
 
     def _draw(self) -> Any:
-        if self._begun:
-            value = self._take()
-        else:
-            self._begun = True
-            value = self._first()
+        if self._exhausted:  # a sampler that is its own state would begin the next epoch
+            raise StopIteration
+        begun, self._begun = self._begun, True
+        try:
+            value = self._take() if begun else self._first()
+        except StopIteration:
+            self._exhausted = True
+            raise
         if self._sampler.ahead:
             self._here.behind += 1
             number = self.drawn + len(self._waiting) + 1
