@@ -23,7 +23,7 @@ from zerocopy_data.tuning.harness import Arm, Plan, Result, measure, ratio
 
 # Name, shape of a float32 sample, samples a batch, samples an epoch.
 SIZES: tuple[tuple[str, tuple[int, ...], int, int], ...] = (
-    ("1 KB, one sample", (256,), 1, 1000),
+    ("1 KB", (256,), 1, 1000),
     ("64 KB", (1024,), 16, 8_000),
     ("1 MB", (8192,), 32, 4_000),
     ("8 MB", (65_536,), 32, 2_000),
@@ -86,7 +86,7 @@ def arms(name: str, shape: tuple[int, ...], batch_size: int, length: int, worker
 def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--sizes", default="", help="comma-separated parts of names, such as '150 MB,8 MB'")
+    parser.add_argument("--sizes", default="", help="comma-separated, such as '150 MB,8 MB'; default: all")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1.0, help="least time of one measurement")
     parser.add_argument("--json", type=Path, default=None)

@@ -146,7 +146,13 @@ class Round:
         )
         how = "kill" if kill else chance.choice(["end", "break", "raise", "keep", "mix", "drop"])
         for _ in range(2 if persistent and how in ("end", "mix") else 1):
-            self._epoch(loader, how, length)
+            try:
+                self._epoch(loader, how, length)
+                time.sleep(0.05 if kill else 0)  # for the signal of a child that has just died
+            except RuntimeError as error:
+                # torch's handler of SIGCHLD raises wherever the main thread is, not only in next().
+                if not kill or "DataLoader worker" not in str(error):
+                    raise
         return how
 
     def _epoch(self, loader: DataLoader[Any], how: str, length: int) -> None:
@@ -169,10 +175,6 @@ class Round:
                     if "row " not in str(error):
                         raise
                     continue
-                except RuntimeError as error:
-                    if how == "kill" and "DataLoader worker" in str(error):
-                        return
-                    raise
                 check(batch)
                 rows += len(batch)
                 count += 1

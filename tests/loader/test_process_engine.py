@@ -64,7 +64,7 @@ def test_slots_are_used_again() -> None:
 def test_memory_comes_back_when_kept_batches_are_dropped() -> None:
     loader = zcd.DataLoader(Numbers(400, (250_000,)), batch_size=4, num_workers=1, persistent_workers=True)
     kept = [images for images, _ in loader]  # 400 MB
-    worker = psutil.Process(children()[0])
+    worker = psutil.Process(loader._iterator._workers[0].pid)  # type: ignore[union-attr]
     full = worker.memory_info().shared
     assert full > 300e6
     del kept
