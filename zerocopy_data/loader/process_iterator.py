@@ -1,7 +1,7 @@
 """torch's iterator over worker processes, with batches that travel through slots.
 
-Dispatch, order, errors, time-outs, seeds and persistence are torch's. This module is the only one that knows its
-private classes.
+Dispatch, order, errors, time-outs, seeds and persistence are torch's. How torch starts its workers is known here and in
+`process_context` alone; `why_not_supported` says where it is not as we know it.
 """
 
 from __future__ import annotations
