@@ -194,6 +194,7 @@ def test_a_full_disk_is_an_error_in_words(source: Path, tmp_path: Path) -> None:
 def test_the_second_of_two_packs_into_one_folder_is_refused(source: Path, tmp_path: Path, overwrite: bool) -> None:
     process = start(source, tmp_path / "out", 1, slow=9)
     wait_for_work(process, 9)
+    os.kill(process.pid, signal.SIGSTOP)  # it reads the next shard, and writes it, while this test looks
     before = sorted((tmp_path / "out").iterdir())
     with pytest.raises(OutputExistsError, match=f"another pack \\(process {process.pid}\\)"):
         pack(class_folders(tmp_path / "other"), tmp_path / "out", overwrite=overwrite)
