@@ -208,7 +208,7 @@ def test_skipped_batches_are_torch_tensors_of_their_own_size(damaged: Damage) ->
 
 
 def test_the_list_of_skipped_samples_is_bounded_and_the_count_is_not() -> None:
-    from zerocopy_data.loader.batch import Skipped, SkippedSamples
+    from zerocopy_data.loader.skipped import Skipped, SkippedSamples
 
     skipped = SkippedSamples()
     for row in range(SkippedSamples.KEPT + 5):

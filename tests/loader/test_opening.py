@@ -74,3 +74,15 @@ def test_importing_and_packing_do_not_import_torch() -> None:
     code = "import sys, zerocopy_data as z; z.pack, z.DatasetWriter, z.Image, z.Resize; print('torch' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "False"
+
+
+def test_loading_other_datasets_imports_neither_arrow_nor_pillow() -> None:
+    code = (
+        "import sys, torch, zerocopy_data as z\n"
+        "dataset = torch.utils.data.TensorDataset(torch.arange(8))\n"
+        "for kind in (z.DataLoader, z.StatefulDataLoader):\n"
+        "    assert len(list(kind(dataset, batch_size=2, num_workers=1))) == 4\n"
+        "print(sorted({'pyarrow', 'PIL', 'torchvision'} & set(sys.modules)))"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"

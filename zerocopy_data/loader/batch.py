@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +21,7 @@ from ..image.program import ImageProgram
 from ..memory.arena import PAGE, Arena
 from .columns import positions
 from .native import NativeColumn, NativeDataset, same_samples
+from .skipped import Skipped
 
 _UNSUPPORTED, _CANCELLED, _MISFIT, _SYSTEM = 1, 4, 5, 6  # fault kinds of Column.decode
 Slot = ctypes.Array  # ctypes.Array[ctypes.c_ubyte]
@@ -59,40 +59,6 @@ class Layout:
     capacity: int
     leaves: dict[str, list[Leaf]]
     arena: Arena
-
-
-@dataclass(frozen=True)
-class Skipped:
-    """A bad sample that was left out or replaced."""
-
-    row: int
-    error: ZcdError
-
-
-class SkippedSamples:
-    """The latest samples that were skipped, and how many there were in all.
-
-    Bounded: bad rows that come up in every epoch of a month must not fill the memory.
-    """
-
-    KEPT = 10_000
-
-    def __init__(self) -> None:
-        self.total = 0
-        self._latest: deque[Skipped] = deque(maxlen=self.KEPT)
-
-    def add(self, samples: list[Skipped]) -> None:
-        self.total += len(samples)
-        self._latest.extend(samples)
-
-    def __len__(self) -> int:
-        return len(self._latest)
-
-    def __iter__(self) -> Iterator[Skipped]:
-        return iter(tuple(self._latest))
-
-    def __repr__(self) -> str:
-        return f"SkippedSamples(total={self.total}, rows={[sample.row for sample in self]})"
 
 
 class BatchPlan:

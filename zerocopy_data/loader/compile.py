@@ -18,8 +18,9 @@ from .. import _native
 from ..errors import ConfigError
 from ..image.pillow import decode_with_pillow
 from ..image.torchvision_chain import read_chain
+from ..order.seed import seed_number
 from .compiled import CompiledDataset, ImageFiles, common_start
-from .dataset import ShardDataset, seed_number
+from .dataset import ShardDataset
 from .samples import ImageOptions
 from .selection import Selection
 

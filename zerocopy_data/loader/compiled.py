@@ -19,7 +19,7 @@ from ..errors import BadSampleError, ZcdError
 from ..format.fields import Field, Image, Scalar
 from ..image.ops import ImageOp
 from ..image.program import ImageProgram, Levels, compile_program
-from .native import Faults
+from .native import Faults, ThreadServed
 from .samples import ImageOptions, image_views, random_key
 from .selection import Selection
 
@@ -152,7 +152,7 @@ class _Labels:
         return []
 
 
-class CompiledDataset(Dataset[Any]):
+class CompiledDataset(ThreadServed, Dataset[Any]):
     """The images of a torchvision dataset, decoded and transformed natively. Made by `zcd.compile`.
 
     `ds[i]` is (tensor [3, H, W], class index), as the dataset it was compiled from gives it; `ds[a:b]` is a batch of

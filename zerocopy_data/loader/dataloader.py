@@ -5,21 +5,23 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
 from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import Dataset, Sampler, Subset, default_collate
 
 from ..errors import ConfigError
-from .batch import BatchPlan, SkippedSamples, why_not_stackable
-from .compiled import CompiledDataset
-from .dataset import ShardDataset, seed_number
-from .iterator import ThreadIterator
-from .native import NativeDataset
+from ..order.seed import seed_number
+from .native import NativeDataset, ThreadServed
 from .process_iterator import ProcessIterator, why_not_supported
 from .sampler_chain import epoch_shuffle, leave_options, samplers, told_epoch
 from .shuffle import EpochShuffle
+from .skipped import SkippedSamples
+
+# The thread engine, and with it Arrow and Pillow, is imported where a dataset needs it.
+if TYPE_CHECKING:
+    from .batch import BatchPlan
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -30,7 +32,14 @@ def native_base(dataset: Any) -> NativeDataset | None:
     """The dataset that the thread engine takes: this one, or the one that a torch Subset of it selects from."""
     while type(dataset) is Subset:
         dataset = dataset.dataset
-    return dataset if isinstance(dataset, ShardDataset | CompiledDataset) else None
+    return cast(NativeDataset, dataset) if isinstance(dataset, ThreadServed) else None
+
+
+def why_not_native(dataset: NativeDataset) -> str | None:
+    """Why the thread engine can't make batches of this dataset, in words for the user; None when it can."""
+    from .batch import why_not_stackable
+
+    return why_not_stackable(dataset)
 
 
 def as_native(dataset: Any) -> NativeDataset | None:
@@ -132,7 +141,7 @@ class DataLoader(TorchDataLoader[T_co]):
             in_order=in_order,
         )
         if native is not None:
-            reason = why_not_stackable(native)
+            reason = why_not_native(native)
             callables = any(callable(transform) for transform in native.transforms.values())
             if reason is not None and not callables and self.collate_fn is default_collate and batch_size is not None:
                 raise ConfigError(reason)
@@ -173,6 +182,8 @@ class DataLoader(TorchDataLoader[T_co]):
 
     def plan(self, dataset: NativeDataset, room: int, keep: int) -> BatchPlan:
         """The plan of the epoch before, with its slots, where nothing has changed: new memory costs a fault a page."""
+        from .batch import BatchPlan
+
         made = self._plan
         if made is None or not made.serves(dataset, keep, self.on_error):
             made = self._plan = BatchPlan(dataset, room, keep, self.on_error)
@@ -203,7 +214,7 @@ class DataLoader(TorchDataLoader[T_co]):
             self.batch_sampler is not None
             and self.collate_fn is default_collate
             and (native := native_base(self.dataset)) is not None
-            and why_not_stackable(native) is None
+            and why_not_native(native) is None
         )
 
     def _get_iterator(self) -> Any:
@@ -214,6 +225,8 @@ class DataLoader(TorchDataLoader[T_co]):
         return self._seeded_torch_iterator(self.seed)
 
     def _thread_iterator(self) -> Any:
+        from .iterator import ThreadIterator
+
         return ThreadIterator(self)
 
     def _seeded_torch_iterator(self, seed: int) -> Any:

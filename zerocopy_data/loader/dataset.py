@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -19,7 +18,9 @@ from ..format.fields import Field, Image, Scalar
 from ..format.reader import DatasetReader
 from ..image.ops import OPS, ImageOp
 from ..image.program import ImageProgram, compile_program
+from ..order.seed import seed_number
 from .columns import ShardColumn
+from .native import ThreadServed
 from .samples import ImageOptions, bad_sample, image_views, plain_value, random_key
 from .selection import Selection
 
@@ -61,19 +62,7 @@ def open_dataset(
     return ShardDataset(reader, names, _by_column(reader, transform), seed_number(seed), options)
 
 
-def seed_number(seed: Any) -> int:
-    """A seed as a Python int, from any integer (numpy's and torch's included).
-
-    Raises:
-        ConfigError: it is no integer.
-    """
-    try:
-        return operator.index(seed)
-    except TypeError:
-        raise ConfigError(f"seed={seed!r}: a seed is an integer.") from None
-
-
-class ShardDataset(Dataset[Any]):
+class ShardDataset(ThreadServed, Dataset[Any]):
     """Samples of a dataset on disk. Made by `zcd.open`; immutable except for the epoch.
 
     `ds[i]` is a dict by column (a tuple after `as_tuple`): an Image as a tensor [3, H, W], a list of them under

@@ -13,8 +13,8 @@ from torch.utils.data import _utils
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from ..errors import ZcdError
-from .batch import Skipped
 from .sampler_chain import epoch_shuffle
+from .skipped import Skipped
 from .thread_engine import ThreadEngine
 
 if TYPE_CHECKING:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from .. import _native
-from ..errors import BadSampleError
-from ..format.fields import Field
-from ..image.program import ImageProgram
-from .samples import ImageOptions
-from .selection import Selection
+if TYPE_CHECKING:
+    from .. import _native
+    from ..errors import BadSampleError
+    from ..format.fields import Field
+    from ..image.program import ImageProgram
+    from .samples import ImageOptions
+    from .selection import Selection
 
 Self_ = TypeVar("Self_", bound="NativeDataset")
 Faults = list[tuple[int, int, str]]
@@ -35,6 +36,14 @@ class NativeColumn(Protocol):
 
     def gather(self, rows: npt.NDArray[np.int64], item: int, out: memoryview) -> Faults:
         """Copies values of `item` bytes each."""
+
+
+class ThreadServed:
+    """Base of the datasets whose batches the thread engine may make: each is a `NativeDataset` in full.
+
+    A class of its own, so that a loader can ask without importing what reads shards or decodes images: processes
+    that load other datasets are spared the memory.
+    """
 
 
 class NativeDataset(Protocol):

@@ -20,7 +20,6 @@ from .stateful_iterators import (
     Resume,
     StatefulProcesses,
     StatefulSingle,
-    StatefulThreads,
     StatefulTorchProcesses,
 )
 from .worker_state import WorkerStates, epoch_end, pack
@@ -177,6 +176,8 @@ class StatefulDataLoader(DataLoader[T_co]):
         return iterator
 
     def _thread_iterator(self) -> Any:
+        from .stateful_threads import StatefulThreads
+
         return StatefulThreads(self, self._resume)
 
     def _torch_iterator(self) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,6 @@ from torch.utils.data.dataloader import _DatasetKind, _MultiProcessingDataLoader
 
 from ..errors import ConfigError
 from .draws import Draws, GlobalRandomness, Mark, Start, TrackedSampler, is_stateful
-from .iterator import ThreadIterator
 from .process_iterator import ProcessIterator
 from .worker_state import (
     Snapshot,
@@ -26,6 +26,9 @@ from .worker_state import (
 
 if TYPE_CHECKING:
     from .stateful import StatefulDataLoader
+
+# torch 2.6 does not say whose batch it processes.
+_TOLD_WORKER = len(inspect.signature(_MultiProcessingDataLoaderIter._process_data).parameters) > 2
 
 
 @dataclass
@@ -325,37 +328,17 @@ class StatefulSingle(Counting, _SingleProcessDataLoaderIter):  # type: ignore[mi
         return self.progress.draws.drawn if self.progress.draws is not None else 0
 
 
-class StatefulThreads(Counting, ThreadIterator):  # type: ignore[misc]
-    """Batches of the thread engine."""
-
-    def _prepare(self, loader: StatefulDataLoader[Any], resume: Resume | None) -> None:
-        self._first_round = 0 if resume is None else resume.rounds
-
-    def _start(self, loader: Any) -> None:
-        self._rounds += self._first_round
-        self._first_round = 0
-        super()._start(loader)
-
-    def _begin(self, loader: StatefulDataLoader[Any]) -> None:
-        super()._begin(loader)
-        if loader.seed is None:
-            self.progress.constants["rounds"] = self._rounds - 1
-        else:
-            del self.progress.constants["base_seed"]  # keys nothing
-
-    def _consumed(self) -> int:
-        assert self.progress.draws is not None
-        return self.progress.draws.drawn - len(self._engine)
-
-
 class _Workers(Counting):
     """Batches of worker processes."""
 
     _rcvd_idx: int
+    _send_idx: int
+    _task_info: dict[int, Any]
     _last_worker = -1
     _turn = 0
 
     def _prepare(self, loader: StatefulDataLoader[Any], resume: Resume | None) -> None:
+        self._owners: dict[int, int] = {}
         iterable = loader._dataset_kind == _DatasetKind.Iterable
         if iterable or is_stateful(loader.dataset):
             self.progress.workers = WorkerStates([None] * loader.num_workers)
@@ -375,7 +358,10 @@ class _Workers(Counting):
         while self._turn > 0:
             next(self._worker_queue_idx_cycle)  # type: ignore[attr-defined]
             self._turn -= 1
+        number = self._send_idx
         super()._try_put_index()  # type: ignore[misc]
+        if self._send_idx > number and not _TOLD_WORKER:
+            self._owners[number] = self._task_info[number][0]
 
     def _try_get_data(self, *timeout: Any) -> Any:
         while True:
@@ -385,9 +371,10 @@ class _Workers(Counting):
             assert self.progress.workers is not None
             self.progress.workers.arrived(*message)
 
-    def _process_data(self, data: Any, worker: int) -> Any:
-        self._last_worker = worker
-        return super()._process_data(data, worker)  # type: ignore[misc]
+    def _process_data(self, data: Any, *worker: int) -> Any:
+        # Out of order, where the number would be another's, the worker is of no interest: there is no state then.
+        self._last_worker = worker[0] if _TOLD_WORKER else self._owners.pop(self._rcvd_idx, -1)
+        return super()._process_data(data, *worker)  # type: ignore[misc]
 
     def _consumed(self) -> int:
         return self._rcvd_idx

@@ -9,7 +9,8 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 from .. import _native
-from .batch import BatchPlan, CancelledError, Skipped
+from .batch import BatchPlan, CancelledError
+from .skipped import Skipped
 
 Made = tuple[Any, list[Skipped]]
 
