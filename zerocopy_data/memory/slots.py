@@ -2,12 +2,14 @@
 
 A slot holds one tensor's storage or one array, so that keeping the labels of a batch does not keep its images. It
 is free for reuse once the consumer has dropped everything made from it and this process holds nothing of it either;
-when no free slot fits, one more is made. So nobody ever waits for memory, and nothing is rewritten while it is held.
+when no free slot fits and none comes back within a moment, one more is made. So nobody ever depends on memory that
+somebody holds, and nothing is rewritten while it is held.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -18,6 +20,9 @@ _PAGE = 4096
 _IDLE_BATCHES = 32
 # So many files at most are open here: they go to the consumer before more are made, whatever the batch needs.
 MAX_OPEN = 32
+# New memory is faulted in at some 4 GB/s: to wait at 16 times that rate for a slot costs a sixteenth of making one.
+_WAIT_BYTES_PER_SECOND = 64e9
+_LOOK_SECONDS = 0.0002
 # The waste of a slot that serves a smaller need: an eighth, so that batches of changing size share slots.
 _STEPS = 8
 
@@ -85,15 +90,7 @@ class SlotPool:
 
     def lease(self, size: int) -> tuple[Slot, _native.Lease]:
         """A slot of at least `size` bytes and the buffer over it; the slot is held until the buffer is dropped."""
-        self._collect()
-        capacity = capacity_for(size)
-        fitting = [
-            slot
-            for slot in self._slots.values()
-            if not (slot.held or slot.remote or slot.retired) and size <= slot.mapping.size <= 2 * capacity
-        ]
-        # The one used last: its pages are the likeliest to be in the cache, and the others grow old.
-        slot = max(fitting, key=lambda slot: slot.used, default=None) or self._make(capacity)
+        slot = self._free(size) or self._soon_free(size) or self._make(capacity_for(size))
         slot.held = True
         slot.used = self._clock
 
@@ -101,6 +98,32 @@ class SlotPool:
             slot.held = False
 
         return slot, _native.Lease(slot.mapping, end)
+
+    def _fitting(self, size: int, lent: bool) -> list[Slot]:
+        largest = 2 * capacity_for(size)
+        return [
+            slot
+            for slot in self._slots.values()
+            if not (slot.held or slot.retired) and bool(slot.remote) == lent and size <= slot.mapping.size <= largest
+        ]
+
+    def _free(self, size: int) -> Slot | None:
+        self._collect()
+        # The one used last: its pages are the likeliest to be in the cache, and the others grow old.
+        return max(self._fitting(size, lent=False), key=lambda slot: slot.used, default=None)
+
+    def _soon_free(self, size: int) -> Slot | None:
+        """A slot that the consumer drops within a small part of the time that a new one's page faults would take.
+
+        The consumer asks for the next batch and then drops the one before: work begins a moment before there is room.
+        """
+        end = time.monotonic() + size / _WAIT_BYTES_PER_SECOND
+        while self._fitting(size, lent=True) and (left := end - time.monotonic()) > 0:
+            time.sleep(min(left, _LOOK_SECONDS))
+            slot = self._free(size)
+            if slot is not None:
+                return slot
+        return None
 
     def take_unannounced(self) -> list[Slot]:
         """The slots whose files the consumer does not have yet; whoever asks hands them over."""

@@ -217,16 +217,25 @@ def measure(arms: Sequence[Arm], plan: Plan, progress: Callable[[str], None] = l
         close_all(processes)
     for result in results:
         progress(f"{result.arm.workload}: memory of {result.arm.loader}")
-        process = ArmProcess(result.arm, plan)
-        try:
-            with PeakMemory(process.pid) as memory:
-                process.wait_ready()
-                process.epoch()
-                process.epoch()
-            result.peak_pss_bytes = memory.peak_bytes
-        finally:
-            process.close()
+        result.peak_pss_bytes = peak_memory(result.arm, plan).peak_bytes
     return results
+
+
+def peak_memory(arm: Arm, plan: Plan) -> PeakMemory:
+    """The peaks of an arm in a fresh process, from its start through two epochs.
+
+    Raises:
+        BenchError: The arm failed; the message holds its traceback.
+    """
+    process = ArmProcess(arm, plan)
+    try:
+        with PeakMemory(process.pid) as memory:
+            process.wait_ready()
+            process.epoch()
+            process.epoch()
+        return memory
+    finally:
+        process.close()
 
 
 def close_all(processes: Iterable[ArmProcess]) -> None:

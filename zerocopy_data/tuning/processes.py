@@ -54,15 +54,31 @@ def memory(pid: int, keys: tuple[str, ...] = ("Pss",)) -> int:
     return total
 
 
-class PeakMemory:
-    """Samples the PSS of a process tree in a thread; the peak is there when the block ends.
+def shared_memory() -> int:
+    """Bytes of tmpfs and memory files on this machine, mapped or not."""
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("Shmem:"):
+            return int(line.split()[1]) * 1024
+    return 0
 
-    PSS counts a page shared by n processes as 1/n in each: the sum over a tree counts every page once.
+
+class PeakMemory:
+    """Samples the memory of a process tree in a thread; the peaks are there when the block ends.
+
     Reading it makes the kernel walk page tables, so nothing is timed while this runs.
+
+    Attributes:
+        peak_bytes: Peak of the tree's PSS, which counts a page shared by n processes as 1/n in each: the sum over a
+            tree counts every mapped page once.
+        peak_footprint_bytes: The same with shared memory that no process has mapped at the moment, such as a
+            batch of torch's workers that waits in their queue: PSS without shared memory, plus what the system's
+            shared memory (tmpfs and memory files) has grown by. So nobody else may be using it meanwhile.
     """
 
     def __init__(self, pid: int, interval: float = 0.05) -> None:
         self.peak_bytes = 0
+        self.peak_footprint_bytes = 0
+        self._shared_before = shared_memory()
         self._pid = pid
         self._interval = interval
         self._done = threading.Event()
@@ -70,8 +86,13 @@ class PeakMemory:
 
     def _sample(self) -> None:
         while True:
-            now = sum(memory(member) for member in tree(self._pid))
-            self.peak_bytes = max(self.peak_bytes, now)
+            pss = shared = 0
+            for member in tree(self._pid):
+                pss += memory(member)
+                shared += memory(member, ("Pss_Shmem",))
+            footprint = pss - shared + shared_memory() - self._shared_before
+            self.peak_bytes = max(self.peak_bytes, pss)
+            self.peak_footprint_bytes = max(self.peak_footprint_bytes, footprint)
             if self._done.wait(self._interval):
                 return
 
