@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
 import warnings
 from pathlib import Path
@@ -222,3 +223,9 @@ def test_a_changed_policy_gets_a_plan_of_its_own(small_photos: Path) -> None:
     loader.on_error = "skip"
     with pytest.raises(zcd.ZcdError, match="all 6 samples"):
         list(loader)
+
+
+def test_the_stateful_loader_takes_what_the_loader_takes() -> None:
+    plain = list(inspect.signature(zcd.DataLoader.__init__).parameters.values())
+    stateful = list(inspect.signature(zcd.StatefulDataLoader.__init__).parameters.values())
+    assert [str(p) for p in stateful if p.name != "snapshot_every_n_steps"] == [str(p) for p in plain]

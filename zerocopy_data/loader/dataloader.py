@@ -253,12 +253,17 @@ class DataLoader(TorchDataLoader[T_co]):
         """torch's iterator, over our transport where there are workers."""
         if self.num_workers == 0:
             return super()._get_iterator()
-        obstacle = why_not_supported()
-        if obstacle is not None:
-            warnings.warn(f"batches of worker processes travel as torch sends them: {obstacle}.", stacklevel=4)
+        if not self._slots_carry_batches():
             return super()._get_iterator()
         self.check_worker_number_rationality()
         return ProcessIterator(self)
+
+    def _slots_carry_batches(self) -> bool:
+        """Whether our transport can be used here; warns where it can't."""
+        obstacle = why_not_supported()
+        if obstacle is not None:
+            warnings.warn(f"batches of worker processes travel as torch sends them: {obstacle}.", stacklevel=5)
+        return obstacle is None
 
     def _refuse_deaf_workers(self) -> None:
         if self.seed is not None and self.persistent_workers and not self.uses_threads():

@@ -14,7 +14,6 @@ from torch.utils.data.dataloader import _DatasetKind
 from ..errors import ConfigError
 from .dataloader import DataLoader
 from .draws import Mark, Start, TrackedSampler
-from .process_iterator import why_not_supported
 from .stateful_iterators import (
     Progress,
     Resume,
@@ -184,11 +183,8 @@ class StatefulDataLoader(DataLoader[T_co]):
         if self.num_workers == 0:
             return StatefulSingle(self, self._resume)
         self.check_worker_number_rationality()
-        obstacle = why_not_supported()
-        if obstacle is not None:
-            warnings.warn(f"batches of worker processes travel as torch sends them: {obstacle}.", stacklevel=5)
-            return StatefulTorchProcesses(self, self._resume)
-        return StatefulProcesses(self, self._resume)
+        iterator = StatefulProcesses if self._slots_carry_batches() else StatefulTorchProcesses
+        return iterator(self, self._resume)
 
     def _tracked(self) -> TrackedSampler:
         return TrackedSampler(self, None, False)

@@ -48,7 +48,7 @@ class Wire:
         def lend(number: int) -> _native.Lease:
             return _native.Lease(slots[number].mapping, lambda: self.released.append((number, False)))
 
-        body = packed.body
+        body = b"".join(packed.parts)
         del packed, value
         return envelope.unpack(memoryview(body), lend)
 

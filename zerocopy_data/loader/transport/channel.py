@@ -55,17 +55,20 @@ class Sender:
         gone, self._dropped = self._dropped, []
         for slot in packed.slots:
             slot.remote += 1
-        self._packet(self.pool.take_unannounced(), gone, where, len(packed.body), inline)
+        self._packet(self.pool.take_unannounced(), gone, where, packed.size, inline)
 
     def _announce(self, slots: list[Slot]) -> None:
         self._packet(slots, [], -1, 0, b"")
 
     def _place(self, packed: Packed) -> tuple[int, bytes]:
-        size = len(packed.body)
-        if size <= INLINE_BYTES:
-            return -1, packed.body
-        slot, lease = self.pool.lease(size)
-        memoryview(lease)[:size] = packed.body
+        if packed.size <= INLINE_BYTES:
+            return -1, b"".join(packed.parts)
+        slot, lease = self.pool.lease(packed.size)
+        body, place = memoryview(lease), 0
+        for part in packed.parts:
+            end = place + memoryview(part).nbytes
+            body[place:end] = part
+            place = end
         packed.slots.append(slot)
         packed.leases.append(lease)
         return slot.number, b""

@@ -140,12 +140,14 @@ class Packed:
     """A batch ready to be sent.
 
     Attributes:
-        body: Table, pickle and small leaves, back to back: what `unpack` reads.
+        parts: Table, pickle and small leaves: back to back they are the body that `unpack` reads.
+        size: Bytes of the body.
         slots: The slots that the body refers to, once for each reference.
         leases: What keeps those slots held until the message has been sent.
     """
 
-    body: bytes
+    parts: list[bytes | memoryview]
+    size: int
     slots: list[Slot]
     leases: list[Any]
 
@@ -156,7 +158,7 @@ def pack(value: Any, pool: SlotPool) -> Packed:
     buffers: list[pickle.PickleBuffer] = []
     pickler = _Pickler(file, buffers)
     pickler.dump(value)
-    packed = Packed(b"", [], [])
+    packed = Packed([], 0, [], [])
     # Per leaf: slot or -1, where it begins, its length, and the bytes of the storage that lie before it.
     table = array("q", [len(buffers), len(pickler.storages), file.tell()])
     small: list[memoryview | bytes] = []
@@ -194,7 +196,8 @@ def pack(value: Any, pool: SlotPool) -> Packed:
             table.extend((slot_of.number, low, high - low, low))
         else:
             put(as_bytes(storage.storage)[low:high], low)
-    packed.body = b"".join((table.tobytes(), file.getbuffer(), *small))
+    packed.parts = [table.tobytes(), file.getbuffer(), *small]
+    packed.size = sum(memoryview(part).nbytes for part in packed.parts)
     return packed
 
 
