@@ -124,6 +124,7 @@ struct JpegReader::Impl {
   jpeg_progress_mgr progress{};
   const std::atomic<bool>* cancel = nullptr;
   bool cancelled = false, too_many_scans = false;
+  long header_warnings = 0;
   bool may_end = false;  // the file's end is no error any more
   const std::uint8_t* data = nullptr;
   std::size_t size = 0;
@@ -146,6 +147,7 @@ struct JpegReader::Impl {
       info.client_data = this;
       jpeg_read_header(&info, TRUE);
     });
+    header_warnings = errors.base.num_warnings;
     info.out_color_space = JCS_RGB;
     info.dct_method = JDCT_ISLOW;
     info.do_fancy_upsampling = TRUE;
@@ -178,12 +180,12 @@ struct JpegReader::Impl {
   }
   // After the last line that is wanted.
   void finish() {
-    if (errors.base.num_warnings > 0) read_rest();
+    if (errors.base.num_warnings > header_warnings) read_rest();
     if (!hook.finish()) ERREXIT(&info, JERR_INPUT_EOF);
     jpeg_abort_decompress(&info);
   }
-  // Libjpeg has warned: what was decoded may be mere filling. Pillow refuses such an image when something is wrong with
-  // the rest of the file, too, so that is gone through. Like Pillow, it lets the file end there.
+  // Libjpeg has warned while it decoded: what came out may be mere filling. Pillow refuses such an image when something
+  // is wrong with the rest of the file, too, so that is gone through. Like Pillow, it lets the file end there.
   void read_rest() {
     const JSAMPARRAY rows = info.mem->alloc_sarray(reinterpret_cast<j_common_ptr>(&info), JPOOL_IMAGE,
                                                    info.output_width * kChannels, 1);
