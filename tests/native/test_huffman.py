@@ -118,6 +118,7 @@ def _odd_gray(counts: list[int], symbols: list[int], side: int, seed: int) -> by
     [
         ([1, 1, 1], [0xF0, 0x00, 0x01]),  # 16 coefficients a bit
         ([1, 1, 1], [0x01, 0xF0, 0x00]),
+        ([1, 1, 1], [0xF1, 0xE1, 0x00]),  # 16 coefficients in two bits
         ([1, 1, 1], [0x00, 0x3F, 0xFF]),  # numbers of 15 bits
         ([0, 2, *[0] * 13, 4], [0x00, 0x11, 0x21, 0x0A, 0x0F, 0xFA]),  # codes of 16 bits
         ([0] * 15 + [3], [0x00, 0x0F, 0xF0]),

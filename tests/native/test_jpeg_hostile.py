@@ -93,6 +93,32 @@ def test_random_damage_is_an_error_or_pixels() -> None:
     assert any("error" in words for words in seen)
 
 
+@pytest.mark.parametrize("data", [BASELINE, RESTARTS], ids=["baseline", "restarts"])
+def test_a_file_with_a_stray_marker_is_refused_where_pillow_refuses_it(data: bytes) -> None:
+    """libjpeg fills what comes after the marker, and warns; whether the file is any good shows only behind it."""
+    refused = taken = 0
+    start = data.index(b"\xff\xda") + 14
+    for at in range(start, len(data) - 20, 37):
+        for marker in range(0xC0, 0xFF):
+            damaged = data[:at] + bytes((0xFF, marker)) + data[at:]
+            try:
+                expected = cases.pillow_pixels(damaged)
+            except OSError:
+                refused += 1
+                for plain in (False, True):
+                    with pytest.raises(_native.ImageError):
+                        _native.jpeg_region(damaged, 20, 20, 13, 5, plain)  # the filling, or some of it
+                with pytest.raises(_native.ImageError):
+                    _native.jpeg_decode(damaged)
+            else:
+                taken += 1
+                assert np.array_equal(_native.jpeg_decode(damaged), expected)
+                region, _ = _native.jpeg_region(damaged, 20, 20, 13, 5)
+                assert np.array_equal(region, expected[20:, 20:])
+    assert refused > 100
+    assert taken > 20
+
+
 def test_decoding_damaged_files_for_ever_takes_no_more_memory() -> None:
     rng = np.random.default_rng(2)
     damaged = []

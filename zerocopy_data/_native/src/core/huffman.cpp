@@ -104,8 +104,9 @@ ZCD_INLINE Step read_one(Bits& b, const Lookup& lookup, std::int16_t* block, int
 ZCD_INLINE Step skip_some(Bits& b, const Lookup& lookup, int& k) {
   constexpr int kBits = Lookup::kSkipBits;
   const std::uint32_t pass = lookup.passes[(std::size_t{1} << kBits) + (b.bits >> (64 - kBits))];
-  const int next = k + static_cast<int>(pass >> 8);
-  if (pass == 0 || (next > 64 && (next < Lookup::kEnd || next >= Lookup::kEnd + 64))) [[unlikely]] {
+  const int step = static_cast<int>(pass >> 8), next = k + step;
+  // The step itself says whether an end is in it: of a code that is all long runs, `next` can reach kEnd without.
+  if (pass == 0 || (next > 64 && (step < Lookup::kEnd || next >= Lookup::kEnd + 64))) [[unlikely]] {
     // A long code, or the block is full before the last of these symbols.
     const std::uint32_t entry = find(b, lookup);
     if (entry == 0) return Step::bad;

@@ -124,6 +124,8 @@ struct JpegReader::Impl {
   jpeg_progress_mgr progress{};
   const std::atomic<bool>* cancel = nullptr;
   bool cancelled = false, too_many_scans = false;
+  long header_warnings = 0;
+  bool may_end = false;  // the file's end is no error any more
   const std::uint8_t* data = nullptr;
   std::size_t size = 0;
   HuffmanHook hook;
@@ -136,6 +138,7 @@ struct JpegReader::Impl {
   void read_header() {
     source.next_input_byte = data;
     source.bytes_in_buffer = size;
+    may_end = false;
     errors.guard([&] {
       jpeg_destroy_decompress(&info);
       jpeg_create_decompress(&info);
@@ -144,6 +147,7 @@ struct JpegReader::Impl {
       info.client_data = this;
       jpeg_read_header(&info, TRUE);
     });
+    header_warnings = errors.base.num_warnings;
     info.out_color_space = JCS_RGB;
     info.dct_method = JDCT_ISLOW;
     info.do_fancy_upsampling = TRUE;
@@ -174,9 +178,20 @@ struct JpegReader::Impl {
   void attach_hook(const Rect& wanted) {
     if (hook_allowed) hook.attach(info, wanted, own_mcu);
   }
+  // After the last line that is wanted.
   void finish() {
+    if (errors.base.num_warnings > header_warnings) read_rest();
     if (!hook.finish()) ERREXIT(&info, JERR_INPUT_EOF);
     jpeg_abort_decompress(&info);
+  }
+  // Libjpeg has warned while it decoded: what came out may be mere filling. Pillow refuses such an image when something
+  // is wrong with the rest of the file, too, so that is gone through. Like Pillow, it lets the file end there.
+  void read_rest() {
+    const JSAMPARRAY rows = info.mem->alloc_sarray(reinterpret_cast<j_common_ptr>(&info), JPOOL_IMAGE,
+                                                   info.output_width * kChannels, 1);
+    while (info.output_scanline < info.output_height) jpeg_read_scanlines(&info, rows, 1);
+    may_end = true;
+    jpeg_finish_decompress(&info);
   }
   static boolean own_mcu(j_decompress_ptr info, JBLOCKROW* blocks) {
     // With whatever error: nobody hears of it.
@@ -186,14 +201,17 @@ struct JpegReader::Impl {
 
   static void no_op(j_decompress_ptr) {}
   static boolean out_of_data(j_decompress_ptr info) {
-    ERREXIT(info, JERR_INPUT_EOF);
+    if (!static_cast<Impl*>(info->client_data)->may_end) ERREXIT(info, JERR_INPUT_EOF);
     return FALSE;
   }
   static void skip(j_decompress_ptr info, long count) {
     if (count <= 0) return;
-    if (static_cast<std::size_t>(count) > info->src->bytes_in_buffer) ERREXIT(info, JERR_INPUT_EOF);
-    info->src->next_input_byte += count;
-    info->src->bytes_in_buffer -= static_cast<std::size_t>(count);
+    const std::size_t left = info->src->bytes_in_buffer;
+    if (static_cast<std::size_t>(count) > left && !static_cast<Impl*>(info->client_data)->may_end)
+      ERREXIT(info, JERR_INPUT_EOF);
+    const std::size_t skipped = std::min(static_cast<std::size_t>(count), left);
+    info->src->next_input_byte += skipped;
+    info->src->bytes_in_buffer -= skipped;
   }
   static void watch_scans(j_common_ptr common) {
     auto* info = reinterpret_cast<j_decompress_ptr>(common);
