@@ -137,7 +137,7 @@ if __name__ == "__main__":
 
 def test_only_the_workers_own_thread_collates_into_slots() -> None:
     loader = zcd.DataLoader(CollatesInThread(), batch_size=None, num_workers=1)
-    assert list(loader) == [(True, False)], "a pool without locks is for one thread"
+    assert list(loader) == [[True, False]], "a pool without locks is for one thread"
 
 
 @pytest.mark.parametrize("rows", [3, 3000])
