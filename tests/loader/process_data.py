@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 import zlib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import Dataset, IterableDataset, default_collate
 
 
 class Numbers(Dataset[Any]):
@@ -113,6 +115,33 @@ class CountsPickles(Dataset[Any]):
     def __getitem__(self, index: int) -> int:
         self.shared[index % 4] += 1
         return index
+
+
+class CollatesInThread(Dataset[Any]):
+    """Says whether collated tensors lie in slots: one of the worker's own thread, one of a thread of the dataset's."""
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, index: int) -> tuple[bool, bool]:
+        made = [collate_large()]
+        thread = threading.Thread(target=lambda: made.append(collate_large()))
+        thread.start()
+        thread.join()
+        return lies_in_slot(made[0]), lies_in_slot(made[1])
+
+
+def collate_large() -> torch.Tensor:
+    batch: torch.Tensor = default_collate([torch.ones(50_000)] * 3)
+    return batch
+
+
+def lies_in_slot(tensor: torch.Tensor) -> bool:
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        start, end = (int(number, 16) for number in line.split()[0].split("-"))
+        if start <= tensor.data_ptr() < end:
+            return "zcd-slot" in line
+    return False
 
 
 def as_list(batch: list[Any]) -> list[Any]:

@@ -10,7 +10,7 @@ import pickle
 import subprocess
 import sys
 import threading
-from collections import namedtuple
+from collections import deque, namedtuple
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -158,6 +158,7 @@ def test_a_generator_a_tuple_and_an_array_are_taken() -> None:
     assert zcd.share(str(i) for i in range(3)) == ["0", "1", "2"]
     assert zcd.share((1, 2)) == [1, 2]
     assert zcd.share(np.arange(3)) == [0, 1, 2]
+    assert zcd.share(deque([1, 2])) == [1, 2]
     shared = zcd.share(["a"])
     assert zcd.share(shared) is shared
 

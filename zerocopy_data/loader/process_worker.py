@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import gc
+import os
 import queue
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch._utils import ExceptionWrapper
-from torch.utils.data import get_worker_info
 from torch.utils.data._utils import collate as torch_collate
 
 from ..memory.slots import SlotPool
@@ -120,23 +122,24 @@ def _collate_into_slots(pool: SlotPool) -> None:
     theirs = torch_collate.collate_tensor_fn
     if table.get(torch.Tensor) is not theirs:
         return
+    process, thread = os.getpid(), threading.get_ident()
 
     def collate_tensor(batch: Sequence[torch.Tensor], *, collate_fn_map: Any = None) -> Any:
         # torch's function fails on lazily conjugated samples.
         batch = [tensor.resolve_conj().resolve_neg() if _is_lazy(tensor) else tensor for tensor in batch]
         first = batch[0]
-        # Elsewhere (a thread of the dataset's, a process that it starts) and for odd tensors torch's own way.
         if type(first) is torch.Tensor and not any(_needs_torch(tensor, first) for tensor in batch):
             size = first.nbytes * len(batch)
-            if size < SLOT_BYTES:
-                return torch.stack(batch, 0)
-            if get_worker_info() is not None:
-                try:
+            # The pool has no locks: a thread of the dataset's could be given a slot that this one is about to take,
+            # and a process that it forks, one that this process is using.
+            if size >= SLOT_BYTES and threading.get_ident() == thread and os.getpid() == process:
+                # With too few descriptors or too little memory the batch goes another way.
+                with contextlib.suppress(OSError):
                     _, lease = pool.lease(size)
-                except OSError:  # too few descriptors or too little memory: the batch goes another way
-                    return torch.stack(batch, 0)
-                out = torch.frombuffer(lease, dtype=torch.uint8, count=size).view(first.dtype)
-                return torch.stack(batch, 0, out=out.view(len(batch), *first.shape))
+                    out = torch.frombuffer(lease, dtype=torch.uint8, count=size).view(first.dtype)
+                    return torch.stack(batch, 0, out=out.view(len(batch), *first.shape))
+            # As in torch's workers the batch is contiguous; without `out` it would take on its samples' strides.
+            return torch.stack(batch, 0, out=torch.empty((len(batch), *first.shape), dtype=first.dtype))
         return theirs(batch, collate_fn_map=collate_fn_map)
 
     table[torch.Tensor] = collate_tensor

@@ -19,6 +19,7 @@ import threading
 import weakref
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from multiprocessing import context, reduction
 from typing import Any, TypeVar, overload
 
@@ -206,8 +207,9 @@ def _kind(values: Sequence[Any]) -> type:
 
 
 def _packed(values: Sequence[Any], code: str) -> Iterator[bytes]:
-    for start in range(0, len(values), _BLOCK):
-        yield array(_array_code(code), values[start : start + _BLOCK]).tobytes()
+    rest = iter(values)  # a deque, for one, has no slices
+    while block := array(_array_code(code), islice(rest, _BLOCK)):
+        yield block.tobytes()
 
 
 def _array_code(code: str) -> str:

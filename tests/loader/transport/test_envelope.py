@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import pickle
 from collections import namedtuple
 from collections.abc import Iterator
 from pathlib import Path
@@ -90,6 +91,23 @@ def test_arrays_are_writable(wire: Wire, size: int) -> None:
     got = wire.send({"x": sent})["x"]
     assert np.array_equal(got, sent)
     assert got.flags.writeable
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("dtype", ["<i4", ">i4", "<f8,<i2", "datetime64[s]"])
+def test_arrays_that_cannot_be_written_arrive_as_by_an_ordinary_pickle(wire: Wire, size: int, dtype: str) -> None:
+    for sent in (
+        np.arange(2 * size).astype(dtype).reshape(2, size),
+        np.arange(2 * size).astype(dtype).reshape(size, 2).T,
+    ):
+        sent.flags.writeable = False
+        got, ordinary = wire.send(sent), pickle.loads(pickle.dumps(sent, 4))
+        assert np.array_equal(got, ordinary)
+        assert (got.dtype, got.shape, got.strides) == (ordinary.dtype, ordinary.shape, ordinary.strides)
+        assert got.flags.writeable
+        assert not sent.flags.writeable
+        got[...] = got[:1]
+        assert np.array_equal(sent, ordinary), "the sender's memory is not the receiver's"
 
 
 def test_float8_comes_through(wire: Wire) -> None:

@@ -87,6 +87,8 @@ class _Pickler(ForkingPickler):
         kind = type(value)
         if kind is torch.Tensor:
             return self._tensor(value)
+        if kind is np.ndarray:
+            return _array(value)
         if kind is torch.UntypedStorage and _is_private(value):
             storage = self._storage(value)
             storage.need(0, value.nbytes())
@@ -123,6 +125,28 @@ class _Pickler(ForkingPickler):
         if found is None:
             found = self.storages[key] = _Storage(len(self.storages), untyped)
         return found
+
+
+def _array(value: np.ndarray[Any, Any]) -> Any:
+    """How an array is pickled so that it arrives as by an ordinary pickle: writable, in this machine's byte order."""
+    if value.dtype.hasobject or not value.nbytes:
+        return NotImplemented
+    if value.dtype.byteorder not in "=|":
+        return value.astype(value.dtype.newbyteorder("=")).__reduce_ex__(5)
+    if value.flags.writeable or not value.flags.forc:  # what is not contiguous is copied into the pickle
+        return NotImplemented
+    # Out of band, numpy passes on that an array can't be written (`np.asarray` of a Pillow image, say). Nobody writes
+    # through this view of it.
+    view = np.asarray(_AsWritable(value.ravel("K").view(np.uint8)))
+    return np.ndarray(value.shape, value.dtype, view, strides=value.strides).__reduce_ex__(5)
+
+
+class _AsWritable:
+    """Gives numpy the memory of an array without its flag, and keeps the array."""
+
+    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+        self._array = array
+        self.__array_interface__ = {**array.__array_interface__, "data": (array.ctypes.data, False)}
 
 
 def _is_private(storage: torch.UntypedStorage) -> bool:
