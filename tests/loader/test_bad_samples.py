@@ -200,6 +200,14 @@ def test_an_unknown_policy_is_refused(photos: zcd.ShardDataset) -> None:
         zcd.DataLoader(photos, on_error="ignore")
 
 
+@pytest.mark.parametrize("policy", ["skip", "substitute"])
+def test_a_policy_that_nothing_would_follow_is_refused(photos: zcd.ShardDataset, policy: str) -> None:
+    numbers = torch.utils.data.TensorDataset(torch.arange(4))
+    for dataset, options in ((numbers, {}), (photos, {"collate_fn": list}), (photos, {"batch_size": None})):
+        with pytest.raises(zcd.ConfigError, match="works where threads make the batches"):
+            zcd.DataLoader(dataset, on_error=policy, **options)
+
+
 def test_skipped_batches_are_torch_tensors_of_their_own_size(damaged: Damage) -> None:
     (batch,) = load(damaged(2).subset(range(5)), 2, "skip")
     assert isinstance(batch["image"], torch.Tensor)

@@ -100,6 +100,29 @@ def test_a_transform_that_is_not_known_is_named_with_its_place(tree: Path, trans
     assert expected.replace("\\", "") in reason
 
 
+def with_hook(transform: Any) -> Any:
+    transform.register_forward_hook(lambda module, given, made: 255 - made)
+    return transform
+
+
+def with_method(transform: Any) -> Any:
+    transform.forward = lambda image: image
+    return transform
+
+
+@pytest.mark.parametrize("alter", [with_hook, with_method])
+@pytest.mark.parametrize("api", [v1, v2])
+def test_a_transform_that_was_altered_after_it_was_made_is_refused(tree: Path, api: Any, alter: Any) -> None:
+    [reason] = reasons(folder(tree, api.Compose([alter(api.CenterCrop(16)), api.PILToTensor()])))
+    assert "transform[0] (CenterCrop) has hooks or methods of its own" in reason
+
+
+def test_a_container_with_hooks_is_refused(tree: Path) -> None:
+    chain = with_hook(torch.nn.Sequential(v2.CenterCrop(16), v2.PILToTensor()))
+    [reason] = reasons(folder(tree, chain))
+    assert "(Sequential) has hooks" in reason
+
+
 def test_all_obstacles_are_listed_at_once(tree: Path) -> None:
     class Mixed(ImageFolder):
         def __getitem__(self, index: int) -> Any:

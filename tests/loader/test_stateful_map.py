@@ -291,6 +291,31 @@ def test_persistent_workers_keep_the_state_of_their_dataset_into_the_next_epoch(
         assert resumed(make, state)[0] == [plain(batch) for batch in loader]
 
 
+@pytest.mark.parametrize("counted", [True, False])
+@pytest.mark.parametrize("every", [2, 3, None])
+def test_the_state_after_an_epoch_of_persistent_workers_is_whole_however_seldom_it_is_taken(
+    every: int | None, counted: bool
+) -> None:
+    options = {} if counted else {"sampler": Uncounted(17)}
+    make = maker("in order", 2, Remembering, persistent_workers=True, snapshot_every_n_steps=every, **options)
+    for epochs in (1, 2):
+        loader = make()
+        for _ in range(epochs):
+            list(loader)
+        state = loader.state_dict()
+        assert resumed(make, state)[0] == [plain(batch) for batch in loader]
+
+
+class Uncounted:
+    """Indices in order; nobody knows how many."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.size))
+
+
 def test_a_broken_off_epoch_of_persistent_workers() -> None:
     make = maker("in order", 2, Remembering, persistent_workers=True)
     loader = make()
@@ -379,7 +404,10 @@ def test_a_state_that_would_mean_other_samples_is_refused() -> None:
     with pytest.raises(zcd.ConfigError, match=r"0 torch.Generator"):
         list(loader)
     state, _, _, _ = stopped(maker("in order", 0), 7)
-    loader = maker("in order", 0, lambda: Numbers(5))()
+    with pytest.raises(zcd.ConfigError, match=r"length of the sampler was 23 .* is 5"):
+        maker("in order", 0, lambda: Numbers(5))().load_state_dict(state)
+    state, _, _, _ = stopped(maker("in order", 0, sampler=Uncounted(23)), 7)
+    loader = maker("in order", 0, sampler=Uncounted(5))()
     loader.load_state_dict(state)
     with pytest.raises(zcd.ConfigError, match=r"position 21 .* only 5"):
         list(loader)

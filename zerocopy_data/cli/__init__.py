@@ -82,6 +82,14 @@ def main() -> None:
         typer.secho("error: ", fg="red", bold=True, nl=False, err=True)
         typer.echo(str(error), err=True)
         sys.exit(1)
+    except MemoryError:
+        if _traceback:
+            raise
+        typer.secho("error: ", fg="red", bold=True, nl=False, err=True)
+        typer.echo(
+            "there is not enough memory. Use fewer --jobs, or a larger limit (ulimit -v, the container's).", err=True
+        )
+        sys.exit(1)
     except KeyboardInterrupt:
         typer.echo("stopped.", err=True)
         sys.exit(130)

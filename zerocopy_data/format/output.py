@@ -52,7 +52,7 @@ class OutputFolder:
     """Claims a folder for one pack, by flock on a file inside it, which dies with the process that holds it.
 
     `claim` makes the folder (or clears it, with `overwrite`), `release` gives it up. After an unfinished
-    pack the lock file stays, so that even a folder without one whole shard is known for what it is.
+    pack the lock file stays, so that its shards are known for what they are; without any, nothing stays.
 
     Args:
         keep_old: Leave a dataset that is replaced where it is until `release(finished=True)`: `work` is then
@@ -70,6 +70,7 @@ class OutputFolder:
         self._staging: OutputFolder | None = None
         self._lock: int | None = None
         self._lock_was_there = False
+        self._made = False
 
     def busy(self) -> bool:
         """Whether a lock file is there: another pack is at work, or was interrupted."""
@@ -112,6 +113,7 @@ class OutputFolder:
             self._take_lock()  # first, to tell another pack at work from one that was interrupted
         try:
             self.check()
+            self._made = not self.path.exists()
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
             except OSError as error:
@@ -143,7 +145,11 @@ class OutputFolder:
                 if name.startswith(TEMPORARY_PREFIX) and name.endswith(TEMPORARY_SUFFIX):
                     with contextlib.suppress(OSError):
                         (folder / name).unlink()
-        self._drop_lock(remove=finished)
+        untouched = _names(self.path) == [LOCK_NAME] and not self._lock_was_there
+        self._drop_lock(remove=finished or untouched)
+        if untouched and self._made and not finished:
+            with contextlib.suppress(OSError):
+                self.path.rmdir()
 
     def _stage(self) -> None:
         real = self.path.resolve()

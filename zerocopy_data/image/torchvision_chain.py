@@ -59,11 +59,18 @@ def _known_name(step: Any) -> str | None:
 
 def _flat(step: Any, place: str) -> Iterator[tuple[str, Any]]:
     name = _known_name(step)
-    if name in _CONTAINERS:
+    if name in _CONTAINERS and not _altered(step):
         for index, child in enumerate(step.transforms if name == "Compose" else step):
             yield from _flat(child, f"{place}[{index}]")
     else:
         yield place, step
+
+
+def _altered(step: Any) -> bool:
+    """Whether this one object does something else than its class."""
+    own = vars(step) if hasattr(step, "__dict__") else {}
+    hooks = ("_forward_hooks", "_forward_pre_hooks")
+    return any(own.get(name) for name in hooks) or any(callable(getattr(type(step), name, None)) for name in own)
 
 
 def _all_bytes() -> Image.Image:
@@ -86,6 +93,10 @@ class _Reader:
         """Takes the next transform."""
         name = _known_name(step)
         label = f"{place} ({type(step).__name__})"
+        if _altered(step):
+            self._unsure = True
+            self._refuse(f"{label} has hooks or methods of its own, which native code would not call")
+            return
         if name in _NOTHING:
             return
         if name in _CONVERSIONS:

@@ -146,6 +146,11 @@ class DataLoader(TorchDataLoader[T_co]):
             if reason is not None and not callables and self.collate_fn is default_collate and batch_size is not None:
                 raise ConfigError(reason)
             self._refuse_deaf_workers()
+        if on_error != "raise" and not self.uses_threads():
+            raise ConfigError(
+                f"on_error={on_error!r} works where threads make the batches: over a ShardDataset or a compiled "
+                "dataset with default collation and native transforms. Elsewhere catch errors in __getitem__."
+            )
         leave_options(self)
 
     def check_worker_number_rationality(self) -> None:

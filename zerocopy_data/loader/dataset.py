@@ -62,6 +62,9 @@ def open_dataset(
     return ShardDataset(reader, names, _by_column(reader, transform), seed_number(seed), options)
 
 
+open_dataset.__name__ = open_dataset.__qualname__ = "open"  # as errors about its arguments shall name it
+
+
 class ShardDataset(ThreadServed, Dataset[Any]):
     """Samples of a dataset on disk. Made by `zcd.open`; immutable except for the epoch.
 

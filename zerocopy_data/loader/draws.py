@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
+from torch.utils.data import BatchSampler, RandomSampler
 
 from ..errors import ConfigError
 from .shuffle import EpochShuffle
@@ -140,9 +140,8 @@ class TrackedSampler:
     def describe(self) -> dict[str, Any]:
         """What must be the same for a position to mean the same: compared when a state is loaded."""
         found: dict[str, Any] = {"order": type(self.source).__name__}
-        if not isinstance(self.source, SequentialSampler):
-            with contextlib.suppress(TypeError, NotImplementedError):
-                found["length"] = len(self.source)
+        with contextlib.suppress(TypeError, NotImplementedError):
+            found["length"] = len(self.source)
         epoch = getattr(self.source, "epoch", None)
         if isinstance(epoch, int) and hasattr(self.source, "set_epoch") and not isinstance(self.source, EpochShuffle):
             found["sampler_epoch"] = epoch

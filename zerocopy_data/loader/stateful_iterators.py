@@ -336,12 +336,23 @@ class _Workers(Counting):
     _task_info: dict[int, Any]
     _last_worker = -1
     _turn = 0
+    _length: int | None
+    _left: int | None
 
     def _prepare(self, loader: StatefulDataLoader[Any], resume: Resume | None) -> None:
         self._owners: dict[int, int] = {}
         iterable = loader._dataset_kind == _DatasetKind.Iterable
         if iterable or is_stateful(loader.dataset):
             self.progress.workers = WorkerStates([None] * loader.num_workers)
+        self._hooks_every, self._length, self._left = self._every, None, None
+        if loader.persistent_workers and not iterable:
+            try:
+                self._length = len(loader._index_sampler)
+            except (TypeError, NotImplementedError):
+                self._hooks_every = 1  # any batch may be an epoch's last
+            else:
+                done = 0 if resume is None or resume.place is None else resume.place[1].position
+                self._left = self._length - done
         if resume is not None and resume.workers is not None:
             self.progress.workers = WorkerStates(list(resume.workers.states), resume.workers.last)
             # torch hands out work in turn, beginning with worker 0.
@@ -352,7 +363,7 @@ class _Workers(Counting):
         if states is None:
             return None
         state = unpack_all(states.states)[worker]
-        return WorkerHook(worker, len(states.states), self._every, state)
+        return WorkerHook(worker, len(states.states), self._hooks_every, state, self._left, self._length)
 
     def _try_put_index(self) -> None:
         while self._turn > 0:

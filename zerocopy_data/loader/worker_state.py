@@ -73,12 +73,17 @@ class WorkerHook:
         workers: How many there are.
         every: Batches between states; None for none.
         state: What to restore.
+        left: Batches of the epoch that begins, where the dataset lives on after it: then its state at the end is due
+            too. None where it does not.
+        length: Batches of the epochs after that.
     """
 
     worker: int
     workers: int
     every: int | None
     state: dict[str, Any] | None
+    left: int | None = None
+    length: int | None = None
     _fetcher: Any = None
     _iterable: bool = False
 
@@ -89,6 +94,8 @@ class WorkerHook:
         # torch's loop keeps the fetcher to itself; this is where it comes from. Only this process is concerned.
         def create_fetcher(kind: int, dataset: Any, *rest: Any) -> Any:
             state, self.state = self.state, None
+            if self._fetcher is not None:  # persistent workers get a new one for each epoch
+                self.left = self.length
             restore_dataset(dataset, state)
             self._iterable = kind == _DatasetKind.Iterable
             self._fetcher = create(kind, dataset, *rest)  # type: ignore[no-untyped-call]
@@ -104,6 +111,7 @@ class WorkerHook:
         ended = isinstance(data, _IterableDatasetStopIteration)
         # Of the last batches before a boundary each worker that is still active makes one.
         due = self.every and number % self.every + self.workers >= self.every
+        due = due or (self.left is not None and number + self.workers >= self.left)
         if self._fetcher is None or not (due or ended):
             return None
         state = dataset_state(self._fetcher, self._iterable, ended)

@@ -1,0 +1,9 @@
+"""For all tests."""
+
+from __future__ import annotations
+
+import signal
+
+# Started in the background by a script, a shell ignores Ctrl-C for it, and so would every process made here.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
