@@ -5,14 +5,32 @@
 The dataset gives the same tensor again and again, so that nothing but making and moving batches is measured:
 default collation, `persistent_workers=True`, every batch dropped before the next. Both classes run the same
 script in processes of their own, taking turns. A batch of one sample of 1 KB measures latency: the fixed cost
-of a message. Peak memory is the PSS of the loader's process and its workers.
+of a message.
 
-Measured so far (2026-12-01, two cores of an AMD EPYC, five rounds; batches of 64 KB, 1 MB and 39 MB not yet):
-    1 KB    1 worker   4.87x torch [3.56-5.36]; a batch every 0.42 ms, torch 2.01 ms; PSS 787 MB, torch 754 MB
-    8 MB    1 worker   6.58x torch [5.62-7.84]; PSS 813 MB, torch 763 MB
-    8 MB    2 workers  6.80x torch [5.98-7.20]; PSS 1,153 MB, torch 1,081 MB
-    150 MB  1 worker   9.07x torch [7.97-9.41]; PSS 1,250 MB, torch 909 MB
-The claims of speed hold; that of memory does not.
+Memory is measured twice. The peak PSS of the loader's process and its workers, while batches are taken as fast as they
+come; PSS leaves out what no process has mapped, such as batches that wait in torch's queue. And with pauses: the consumer
+takes 1.2 times as long for a batch as the slower loader, as a training step does, so that all that may be prefetched is;
+that figure counts shared memory whoever has mapped it (see `PeakMemory`).
+
+Measured 2026-12-01 on two cores of an AMD EPYC, five rounds (results/batches.json; the plot is results/batches.png):
+
+    batch   workers  times torch         ms a batch, torch's  PSS, torch's       with pauses, torch's (MB)
+    1 KB    1        4.03 [3.81-4.32]      0.62    2.47         750     748        750     748
+    1 KB    2        4.22 [4.21-5.34]      0.64    3.32       1,032   1,028        992   1,000
+    64 KB   1        4.45 [3.73-6.15]      0.96    4.66         661     659        691     695
+    64 KB   2        5.60 [3.31-10.60]     0.91    4.68       1,068   1,064      1,069   1,065
+    1 MB    1        4.30 [4.01-6.26]      1.01    4.39         754     749        755     752
+    1 MB    2        3.87 [3.65-4.82]      1.15    4.52       1,074   1,065      1,074   1,070
+    8 MB    1        5.99 [4.86-6.44]      2.41   14.31         776     756        784     790
+    8 MB    2        6.15 [5.36-6.52]      2.72   16.04       1,118   1,079      1,118   1,115
+    39 MB   1        6.22 [5.70-6.63]      8.11   49.16         867     787        906     903
+    39 MB   2        6.23 [5.67-7.64]      5.69   39.50       1,300   1,142      1,300   1,317
+    150 MB  1        7.30 [5.77-7.54]     27.22  198.71       1,214     903      1,214   1,358
+    150 MB  2        7.38 [6.76-8.27]     17.85  128.20       1,980   1,373      1,994   1,836
+
+The claims of speed hold. That of memory does not from 8 MB on: a worker keeps its slots, three of them, mapped, torch's
+batches are freed. In use with pauses it is the same memory, but for one batch of 150 MB with two workers: a slot belongs
+to one worker, and the one that has a free slot is not always the one whose turn it is.
 """
 
 import argparse
@@ -177,7 +195,14 @@ def plot(rows: list[tuple[str, int, int, Result, Result]], path: Path) -> None:
                 share = row[1] / (result.arm.arguments[2] * 1e9)
                 for values, key in zip(speeds, ("items_per_s", "low", "high"), strict=True):
                     values.append(entry[key] * share)
-            axes.plot(sizes, speeds[0], style, color=colour, marker="o", label=f"{label}, {workers} workers")
+            axes.plot(
+                sizes,
+                speeds[0],
+                style,
+                color=colour,
+                marker="o",
+                label=f"{label}, {workers} worker{'s' * (workers > 1)}",
+            )
             axes.fill_between(sizes, speeds[1], speeds[2], color=colour, alpha=0.15)
     axes.set(
         xscale="log",

@@ -7,11 +7,9 @@ Normalize), torch's DataLoader, two persistent workers, batches of 64, shuffled.
 `zcd.compile` and `zcd.DataLoader` with two threads. Each in a process of its own, bound to two cores, taking turns.
 Exits with 1 when the claim does not hold.
 
-Measured so far (2026-12-01, two cores of an AMD EPYC that other work kept at a load of 4 to 10, so that the rates say
-little; 5 rounds; 500 JPEGs of ImageNet), zcd.compile beside the script:
-    uint8    431 [408–747] beside 197 [70–215] images/s: 2.17 [2.11–6.14] times; CPU 1.54 beside 5.01 ms an image
-    float32  262 [169–274] beside  56 [39–70] images/s: 4.93 [2.96–6.84] times; CPU 1.76 beside 7.52 ms an image
-The claim failed in that run. The CPU times, which load distorts less, differ by factors of 3.25 and 4.27.
+Measured 2026-12-01 on two cores of an AMD EPYC, five rounds, 500 JPEGs of ImageNet; zcd.compile beside the script:
+    uint8    1,389 [1,266–1,478] beside 327 [283–337] images/s: 4.38 [4.10–4.88] times; CPU 1.22 beside 5.19 ms an image
+    float32  1,229 [1,195–1,334] beside 248 [236–275] images/s: 5.13 [4.35–5.38] times; CPU 1.37 beside 6.70 ms an image
 """
 
 import argparse
