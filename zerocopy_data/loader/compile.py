@@ -76,10 +76,10 @@ def compile_dataset(dataset: Any, *, seed: int = 0, pixel_limit: int = _native.D
     labels = np.zeros(0, np.int64)
     if samples is not None:
         paths, labels = _paths(samples, obstacles), _labels(samples, getattr(base, "target_transform", None), obstacles)
-    if chain is None:
-        obstacles.append("it has no transform: images of different sizes can't be collated. Give it one")
-    else:
+    if chain is not None:
         obstacles += chain.obstacles
+    elif samples is not None or hasattr(base, "transform"):  # else it is something else altogether
+        obstacles.append("it has no transform: images of different sizes can't be collated. Give it one")
     if samples is not None and not obstacles and not _torchvisions(base):
         obstacles += _watch(base, paths, labels)
     if obstacles or chain is None:

@@ -384,7 +384,7 @@ class _Workers(Counting):
 
     def _process_data(self, data: Any, *worker: int) -> Any:
         # Out of order, where the number would be another's, the worker is of no interest: there is no state then.
-        self._last_worker = worker[0] if _TOLD_WORKER else self._owners.pop(self._rcvd_idx, -1)
+        self._last_worker = worker[0] if _TOLD_WORKER else self._owners.pop(self._rcvd_idx - 1, -1)
         return super()._process_data(data, *worker)  # type: ignore[misc]
 
     def _consumed(self) -> int:
