@@ -7,10 +7,10 @@ default collation, `persistent_workers=True`, every batch dropped before the nex
 script in processes of their own, taking turns. A batch of one sample of 1 KB measures latency: the fixed cost
 of a message.
 
-Memory is measured twice. The peak PSS of the loader's process and its workers, while batches are taken as fast as they
-come; PSS leaves out what no process has mapped, such as batches that wait in torch's queue. And with pauses: the consumer
-takes 1.2 times as long for a batch as the slower loader, as a training step does, so that all that may be prefetched is;
-that figure counts shared memory whoever has mapped it (see `PeakMemory`).
+Memory is measured twice. The peak PSS of the loader's process and its workers, while batches are taken as fast as
+they come; PSS leaves out what no process has mapped, such as batches that wait in torch's queue. And with pauses: the
+consumer takes 1.2 times as long for a batch as the slower loader, as a training step does, so that all that may be
+prefetched is; that figure counts shared memory whoever has mapped it (see `PeakMemory`).
 
 Measured 2026-12-01 on two cores of an AMD EPYC, five rounds (results/batches.json; the plot is results/batches.png):
 
@@ -28,9 +28,9 @@ Measured 2026-12-01 on two cores of an AMD EPYC, five rounds (results/batches.js
     150 MB  1        7.30 [5.77-7.54]     27.22  198.71       1,214     903      1,214   1,358
     150 MB  2        7.38 [6.76-8.27]     17.85  128.20       1,980   1,373      1,994   1,836
 
-The claims of speed hold. That of memory does not from 8 MB on: a worker keeps its slots, three of them, mapped, torch's
-batches are freed. In use with pauses it is the same memory, but for one batch of 150 MB with two workers: a slot belongs
-to one worker, and the one that has a free slot is not always the one whose turn it is.
+The claims of speed hold. That of memory does not from 8 MB on: a worker keeps its slots, three of them, mapped,
+torch's batches are freed. In use with pauses it is the same memory, but for one batch of 150 MB with two workers: a
+slot belongs to one worker, and the one that has a free slot is not always the one whose turn it is.
 """
 
 import argparse

@@ -148,17 +148,50 @@ def test_two_loaders_over_one_dataset_keep_each_its_own_options(photos_path: Pat
 
 @pytest.mark.usefixtures("patched")
 @needs("torchdata")
-def test_a_stateful_loader_is_torchdatas_and_resumes() -> None:
+@pytest.mark.parametrize("taken", [1, 3, ROWS // BATCH])
+def test_a_stateful_loader_is_ours_and_resumes(taken: int) -> None:
     how = accelerator(use_stateful_dataloader=True)
     prepared = how.prepare(zcd.DataLoader(Rows(), BATCH, num_workers=1))
+    assert isinstance(prepared, zcd.StatefulDataLoader)
+    assert "zerocopy_data" in type(prepared.base_dataloader).__module__
     batches = iter(prepared)
-    numbers = [number for _ in range(3) for number in next(batches)["number"].tolist()]
+    numbers = [number for _ in range(taken) for number in next(batches)["number"].tolist()]
     state = prepared.state_dict()
     del batches
     again = accelerator(use_stateful_dataloader=True).prepare(zcd.DataLoader(Rows(), BATCH, num_workers=1))
     again.load_state_dict(state)
-    numbers += [number for batch in again for number in batch["number"].tolist()]
-    assert numbers == list(range(ROWS))
+    rest = [number for batch in again for number in batch["number"].tolist()]
+    # After the last batch Accelerate's state is that of the epoch's end: the next epoch follows.
+    assert rest == list(range(ROWS))[len(numbers) % ROWS :]
+
+
+@pytest.mark.usefixtures("patched")
+@needs("torchdata")
+def test_a_stateful_loader_over_shards_resumes_with_its_crops(photos_path: Path) -> None:
+    def prepared() -> Any:
+        return accelerator(use_stateful_dataloader=True).prepare(seeded(photos_path))
+
+    whole = list(prepared())
+    loader = prepared()
+    batches = iter(loader)
+    next(batches)
+    state = loader.state_dict()
+    del batches
+    again = prepared()
+    again.load_state_dict(state)
+    for batch, expected in zip(again, whole[1:], strict=True):
+        assert all(torch.equal(batch[name], expected[name]) for name in expected)
+
+
+@needs("torchdata")
+def test_torchdatas_class_is_put_back() -> None:
+    import torchdata.stateful_dataloader as theirs
+
+    before = theirs.StatefulDataLoader
+    with zcd.patch():
+        assert theirs.StatefulDataLoader is not before
+        assert issubclass(before, theirs.StatefulDataLoader)
+    assert theirs.StatefulDataLoader is before
 
 
 def test_without_the_patch_accelerate_takes_torchs_own_class(photos_path: Path) -> None:

@@ -1,8 +1,13 @@
-"""Puts our DataLoader where torch and the frameworks over it look for torch's, and takes it out again."""
+"""Puts our DataLoader where torch and the frameworks over it look for torch's, and takes it out again.
+
+Where Accelerate is installed, and torchdata, whose StatefulDataLoader it builds when asked to, that class goes too.
+"""
 
 from __future__ import annotations
 
 import functools
+import importlib
+import importlib.util
 import inspect
 import sys
 import threading
@@ -14,6 +19,7 @@ from torch.utils.data import DataLoader as TorchDataLoader
 
 from .dataloader import DataLoader as ZcdDataLoader
 from .sampler_chain import options_left
+from .stateful import StatefulDataLoader as ZcdStatefulDataLoader
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -21,23 +27,29 @@ T_co = TypeVar("T_co", covariant=True)
 SWAPPED = ("torch", "accelerate", "transformers")
 # They only ask isinstance, and Lightning also patches every subclass of the class that it holds: it must go on holding
 # torch's. What they imported while ours was in place is put right at the end.
+STATEFUL = ("torchdata", "accelerate")
 RESTORED = (*SWAPPED, "lightning", "pytorch_lightning", "lightning_fabric", "torchdata")
 
 
-class _InTorchsPlace(ABCMeta):
-    """isinstance and issubclass for a class that stands under the name of torch's.
+class _InPlaceOf(ABCMeta):
+    """isinstance and issubclass for a class that stands under the name of another, its `stands_for`.
 
     From ABCMeta, so that `class MyLoader(DataLoader, SomeABC)` still finds a common metaclass.
     """
 
     def __instancecheck__(cls, instance: Any) -> bool:
-        return isinstance(instance, TorchDataLoader) if cls is DataLoader else super().__instancecheck__(instance)
+        other = cls.__dict__.get("stands_for")
+        return super().__instancecheck__(instance) if other is None else isinstance(instance, (other, *cls._ours()))
 
     def __subclasscheck__(cls, subclass: type) -> bool:
-        return issubclass(subclass, TorchDataLoader) if cls is DataLoader else super().__subclasscheck__(subclass)
+        other = cls.__dict__.get("stands_for")
+        return super().__subclasscheck__(subclass) if other is None else issubclass(subclass, (other, *cls._ours()))
+
+    def _ours(cls) -> tuple[type, ...]:
+        return (ZcdStatefulDataLoader,) if issubclass(cls.__mro__[1], ZcdStatefulDataLoader) else ()
 
 
-class DataLoader(ZcdDataLoader[T_co], metaclass=_InTorchsPlace):
+class DataLoader(ZcdDataLoader[T_co], metaclass=_InPlaceOf):
     """zcd.DataLoader under the name torch.utils.data.DataLoader.
 
     A class of its own, so that `undo` can tell the name that it put somewhere from one that a user imported. Every
@@ -45,23 +57,54 @@ class DataLoader(ZcdDataLoader[T_co], metaclass=_InTorchsPlace):
     framework builds anew.
     """
 
+    stands_for = TorchDataLoader
+
     @functools.wraps(ZcdDataLoader.__init__)  # type: ignore[misc] # the signature, which Lightning reads
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         if DataLoader not in type(self).__mro__:
             # A subclass from before the patch that calls torch.utils.data.DataLoader.__init__(self, …) by name.
             TorchDataLoader.__init__(self, *args, **kwargs)
             return
-        if not kwargs.keys() & {"seed", "on_error", "stall_after"}:
-            given = _SIGNATURE.bind_partial(self, *args, **kwargs).arguments
-            left = options_left(given.get("dataset"), given.get("batch_sampler"), given.get("sampler"))
-            kwargs |= left.keywords() if left is not None else {}
-        super().__init__(*args, **kwargs)
+        super().__init__(*args, **_with_options_left(args, kwargs))
 
 
-_SIGNATURE = inspect.signature(ZcdDataLoader.__init__)
+def _with_options_left(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The keywords of a constructor's call, with the options of the loader that is built anew."""
+    if kwargs.keys() & {"seed", "on_error", "stall_after"}:
+        return kwargs
+    given = _SIGNATURE.bind_partial(None, *args, **kwargs).arguments
+    left = options_left(given.get("dataset"), given.get("batch_sampler"), given.get("sampler"))
+    return kwargs if left is None else kwargs | left.keywords()
+
+
+# That of the stateful class holds the other's arguments in the same places.
+_SIGNATURE = inspect.signature(ZcdStatefulDataLoader.__init__)
 
 _lock = threading.RLock()
 _holds = 0
+_stateful: type | None = None  # what stands for torchdata's class, once made
+
+
+def _torchdatas() -> type | None:
+    """torchdata's StatefulDataLoader, where there is somebody who would build it."""
+    if importlib.util.find_spec("accelerate") is None or importlib.util.find_spec("torchdata") is None:
+        return None
+    try:
+        found: type = importlib.import_module("torchdata.stateful_dataloader").StatefulDataLoader
+    except (ImportError, AttributeError):  # one that is too old, or broken: Accelerate will say so if it is asked
+        return None
+    return found
+
+
+def _stateful_for(theirs: type) -> type:
+    """Our StatefulDataLoader under the name of torchdata's."""
+
+    @functools.wraps(ZcdStatefulDataLoader.__init__)
+    def initialise(self: Any, *args: Any, **kwargs: Any) -> None:
+        ZcdStatefulDataLoader.__init__(self, *args, **_with_options_left(args, kwargs))
+
+    members = {"__init__": initialise, "stands_for": theirs, "__module__": __name__, "__doc__": _stateful_for.__doc__}
+    return _InPlaceOf("StatefulDataLoader", (ZcdStatefulDataLoader,), members)
 
 
 def _replace(old: type, new: type, packages: tuple[str, ...]) -> None:
@@ -73,21 +116,27 @@ def _replace(old: type, new: type, packages: tuple[str, ...]) -> None:
 
 
 def hold() -> None:
-    """Swaps the class in, or counts one more user of the swap."""
-    global _holds
+    """Swaps the classes in, or counts one more user of the swap."""
+    global _holds, _stateful
     with _lock:
         _holds += 1
         # Again for later users: a framework may have come in that holds torch's class by another way.
         _replace(TorchDataLoader, DataLoader, SWAPPED)
+        if _stateful is None and (theirs := _torchdatas()) is not None:
+            _stateful = _stateful_for(theirs)
+        if _stateful is not None:
+            _replace(_stateful.__dict__["stands_for"], _stateful, STATEFUL)
 
 
 def release() -> None:
-    """Counts one user less, and after the last puts torch's class back."""
+    """Counts one user less, and after the last puts torch's and torchdata's classes back."""
     global _holds
     with _lock:
         _holds -= 1
         if _holds == 0:
             _replace(DataLoader, TorchDataLoader, RESTORED)
+            if _stateful is not None:
+                _replace(_stateful, _stateful.__dict__["stands_for"], RESTORED)
 
 
 class Patch:
