@@ -42,6 +42,21 @@ class Ragged(Dataset[Any]):
         return data, zlib.crc32(data)
 
 
+class Threaded(Dataset[float]):
+    """Rows that take OpenMP's and Arrow's threads to make."""
+
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, index: int) -> float:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        table = pa.table({"key": np.arange(200_000) % 7, "value": np.full(200_000, index)})
+        total = table.group_by("key", use_threads=True).aggregate([("value", "sum")])
+        return float(torch.ones(600, 600).mm(torch.ones(600, 600))[0, 0]) + float(pc.sum(total["value_sum"]).as_py())
+
+
 class Failing(Dataset[Any]):
     """Row 3 raises."""
 

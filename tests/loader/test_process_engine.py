@@ -336,6 +336,43 @@ def test_a_batch_of_no_rows_and_one_of_many_bytes() -> None:
         assert c[-1] == i
 
 
+def test_a_batch_of_three_gigabytes() -> None:
+    if psutil.virtual_memory().available < 12 << 30:
+        pytest.skip("less than 12 GB of memory free")
+    size = 3 * 10**9 + 1
+
+    def collate(batch: list[Any]) -> torch.Tensor:
+        out = torch.zeros(size, dtype=torch.uint8)
+        out[0], out[-1], out[2**31] = batch[0][1] + 1, 7, 9
+        return out
+
+    for number, batch in enumerate(zcd.DataLoader(Numbers(2), num_workers=1, prefetch_factor=1, collate_fn=collate)):
+        assert batch.shape == (size,)
+        assert [int(batch[place]) for place in (0, 2**31, -1)] == [number + 1, 9, 7]
+        assert int(batch[2**31 + 1 :].max()) == 7
+        del batch
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver"])
+def test_threads_of_other_libraries_in_the_parent_and_in_workers(method: str, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import sys\n"
+        f"sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "import pyarrow as pa, pyarrow.compute, torch\n"
+        "import zerocopy_data as zcd\n"
+        "from process_data import Threaded\n"
+        "if __name__ == '__main__':\n"
+        "    torch.set_num_threads(2)\n"
+        "    expected = [Threaded()[i] for i in range(6)]  # OpenMP's and Arrow's threads are there before the fork\n"
+        f"    loader = zcd.DataLoader(Threaded(), num_workers=2, multiprocessing_context={method!r})\n"
+        "    assert [float(batch[0]) for batch in loader] == expected\n"
+        "    print('fine')\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout == "fine\n", done.stderr
+
+
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_workers_end_when_their_consumer_is_killed(method: str, tmp_path: Path) -> None:
     script = tmp_path / "train.py"

@@ -66,6 +66,11 @@ class Worker:
         self.__dict__.update(_deadline=None, _terminated=True)
         self._process.terminate()
 
+    def join_terminated(self) -> None:
+        """Waits for a process that got SIGTERM from here, so that none is left as a zombie."""
+        if self._terminated:
+            self.join(SHUTDOWN_SECONDS)
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._process, name)
 

@@ -138,7 +138,8 @@ class ProcessIterator(_MultiProcessingDataLoaderIter):
                 os.kill(worker.pid, signal.SIGUSR1)
 
     def _shutdown_workers(self) -> None:
-        if not getattr(self, "_shutdown", True) and _utils.python_exit_status is False:
+        ending = not getattr(self, "_shutdown", True) and _utils.python_exit_status is False
+        if ending:
             deadline = time.monotonic() + SHUTDOWN_SECONDS
             for worker in self._workers:
                 assert isinstance(worker, Worker)
@@ -146,3 +147,7 @@ class ProcessIterator(_MultiProcessingDataLoaderIter):
             self._workers_done_event.set()
             self._reader.close()  # a worker that is waiting to send goes on, and sees that it is over
         super()._shutdown_workers()
+        if ending:
+            for worker in self._workers:  # torch 2.6 does not wait for those that it had to terminate
+                assert isinstance(worker, Worker)
+                worker.join_terminated()
