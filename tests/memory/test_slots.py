@@ -89,6 +89,14 @@ def test_nobody_waits_for_slots_of_other_sizes(pool: SlotPool, consumer: Consume
     assert consumer.looks == before + 1
 
 
+@pytest.mark.usefixtures("patience")
+def test_nobody_waits_for_a_small_slot(pool: SlotPool, consumer: Consumer) -> None:
+    lend(pool, 1 << 20)
+    before = consumer.looks
+    pool.lease(1 << 20)
+    assert consumer.looks == before + 1
+
+
 @pytest.mark.parametrize("size", [1, 4096, 4097, 1 << 20, (1 << 27) + 1, 154_140_672])
 def test_a_slot_is_whole_pages_and_an_eighth_larger_at_most(size: int) -> None:
     capacity = capacity_for(size)

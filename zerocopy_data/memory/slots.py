@@ -21,7 +21,9 @@ _IDLE_BATCHES = 32
 # So many files at most are open here: they go to the consumer before more are made, whatever the batch needs.
 MAX_OPEN = 32
 # New memory is faulted in at some 4 GB/s: to wait at 16 times that rate for a slot costs a sixteenth of making one.
+# Smaller slots are made sooner than a sleep can be timed.
 _WAIT_BYTES_PER_SECOND = 64e9
+_WAIT_FROM_BYTES = 4 << 20
 _LOOK_SECONDS = 0.0002
 # The waste of a slot that serves a smaller need: an eighth, so that batches of changing size share slots.
 _STEPS = 8
@@ -117,6 +119,8 @@ class SlotPool:
 
         The consumer asks for the next batch and then drops the one before: work begins a moment before there is room.
         """
+        if size < _WAIT_FROM_BYTES:
+            return None
         end = time.monotonic() + size / _WAIT_BYTES_PER_SECOND
         while self._fitting(size, lent=True) and (left := end - time.monotonic()) > 0:
             time.sleep(min(left, _LOOK_SECONDS))
