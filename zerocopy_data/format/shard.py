@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import json
 import mmap
 import os
-import weakref
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,6 +19,7 @@ import pyarrow as pa
 
 from .. import _native
 from ..errors import ShardDamagedError, ZcdError
+from ..memory.mapping import MAP_NORESERVE, map_file
 from .columns import arrow_columns, stored_dtype
 from .fields import Bytes, Field, Image, Json, Scalar, Tensor, Text, Tokens
 from .integrity import check_offsets
@@ -228,26 +227,6 @@ class Shard:
         return self._view[start : start + buffer.size]
 
 
-# Python's mmap keeps a duplicate of the descriptor for as long as it lives, and gives no MAP_NORESERVE: a dataset
-# of more shards than `ulimit -n`, or a shard larger than the memory, could not be mapped.
-_LIBC = ctypes.CDLL(None, use_errno=True)
-_MMAP = _LIBC.mmap
-_MMAP.argtypes = (
-    ctypes.c_void_p,
-    ctypes.c_size_t,
-    ctypes.c_int,
-    ctypes.c_int,
-    ctypes.c_int,
-    ctypes.c_int64,  # off_t
-)
-_MMAP.restype = ctypes.c_void_p
-_MUNMAP = _LIBC.munmap
-_MUNMAP.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
-_MUNMAP.restype = ctypes.c_int
-_MAP_FAILED = ctypes.c_void_p(-1).value
-_MAP_NORESERVE = 0x4000  # Python has the name from 3.13 on
-
-
 def _map_file(path: Path, size: int) -> pa.Buffer:
     """The file's bytes, copy-on-write; the map ends when the last view of the buffer has gone."""
     try:
@@ -263,17 +242,13 @@ def _map_file(path: Path, size: int) -> pa.Buffer:
         if size == 0:
             raise ShardDamagedError(path, "it is empty")
         # Without MAP_NORESERVE the kernel counts the whole map as memory that may be written to.
-        protection, flags = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | _MAP_NORESERVE
-        address = _MMAP(None, size, protection, flags, descriptor, 0)
-        if address == _MAP_FAILED:
-            number = ctypes.get_errno()
-            raise _refused(path, OSError(number, os.strerror(number)))
+        protection, flags = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | MAP_NORESERVE
+        try:
+            mapped = map_file(descriptor, size, protection, flags)
+        except OSError as error:
+            raise _refused(path, error) from error
     finally:
         os.close(descriptor)
-    mapped = (ctypes.c_ubyte * size).from_address(address)
-    weakref.finalize(mapped, _MUNMAP, address, size).atexit = False
-    # All views go through Arrow's buffer, whose reference to the array Python's garbage collector does not see:
-    # it calls the finalizers of weak references first, while a `__del__` in the same cycle may still use a view.
     return pa.py_buffer(mapped)
 
 

@@ -7,7 +7,6 @@ an item becomes a Python object when it is asked for.
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import io
 import mmap
@@ -19,6 +18,7 @@ import threading
 import weakref
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from multiprocessing import context, reduction
 from typing import Any, TypeVar, overload
@@ -26,6 +26,7 @@ from typing import Any, TypeVar, overload
 import numpy as np
 
 from ..errors import ConfigError
+from .mapping import map_file
 
 T = TypeVar("T")
 
@@ -308,32 +309,16 @@ def _written(blocks: Iterator[bytes]) -> int:
     return descriptor
 
 
-# Python's own mmap would keep a second descriptor for as long as it lives.
-_LIBC = ctypes.CDLL(None, use_errno=True)
-_MMAP = _LIBC.mmap
-_MMAP.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64)
-_MMAP.restype = ctypes.c_void_p
-_MUNMAP = _LIBC.munmap
-_MUNMAP.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
-
-
 def _mapped(descriptor: int, size: int) -> memoryview:
     """The file's bytes, read-only. With the last view of them the map ends and the descriptor is closed."""
     # Private, as Linux before 6.7 refuses other maps of a sealed file; what is never written is shared all the same.
     # With its pages at once: tools then count them as shared with the first worker that reads them.
-    address = _MMAP(None, size, mmap.PROT_READ, mmap.MAP_PRIVATE | mmap.MAP_POPULATE, descriptor, 0)
-    if address == ctypes.c_void_p(-1).value:
-        number = ctypes.get_errno()
+    flags = mmap.MAP_PRIVATE | mmap.MAP_POPULATE
+    try:
+        mapped: Any = map_file(descriptor, size, mmap.PROT_READ, flags, partial(os.close, descriptor))
+    except OSError as error:
         os.close(descriptor)
-        raise OSError(number, f"share(): {size} bytes cannot be mapped: {os.strerror(number)}")
-    mapped: Any = (ctypes.c_ubyte * size).from_address(address)
-    weakref.finalize(mapped, _unmap, address, size, descriptor).atexit = False
-    # Through numpy, whose references Python's garbage collector does not see: in a cycle it would call the finalizer
-    # first, and then perhaps a `__del__` that still reads items.
+        reason = f"share(): {size} bytes cannot be mapped: {error.strerror}"
+        raise OSError(error.errno, reason) from error
     unseen: Any = np.frombuffer(mapped, np.uint8)
     return memoryview(unseen).toreadonly()
-
-
-def _unmap(address: int, size: int, descriptor: int) -> None:
-    _MUNMAP(address, size)
-    os.close(descriptor)
