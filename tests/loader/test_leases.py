@@ -14,7 +14,7 @@ import torch
 from loader_data import CROP, ROWS, assert_same, cloned, copied, flip_byte, keyed
 
 import zerocopy_data as zcd
-from zerocopy_data.loader import dataloader as loader_module
+from zerocopy_data.loader import batch as batch_module
 from zerocopy_data.memory.arena import Arena
 
 WORKERS = pytest.mark.parametrize("workers", [0, 2])
@@ -34,13 +34,13 @@ def arenas(monkeypatch: pytest.MonkeyPatch) -> list[Arena]:
     """The arena of every batch plan that loaders make from here on."""
     made: list[Arena] = []
 
-    class Recorded(loader_module.BatchPlan):
+    class Recorded(batch_module.BatchPlan):
         def _lay_out(self, capacity: int) -> Any:
             layout = super()._lay_out(capacity)
             made.append(layout.arena)
             return layout
 
-    monkeypatch.setattr(loader_module, "BatchPlan", Recorded)
+    monkeypatch.setattr(batch_module, "BatchPlan", Recorded)
     return made
 
 
