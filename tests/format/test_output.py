@@ -24,9 +24,7 @@ def test_a_finished_dataset_holds_nothing_but_shards_and_manifest(make_dataset: 
 
 def test_an_error_in_the_writing_program_leaves_an_unfinished_pack(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), DatasetWriter(tmp_path / "d", FIELDS, shard_size=1000) as writer:
-        for number in range(2000):  # some shards are whole by then
-            writer.write({"x": number})
-        writer.write({"x": 1 // 0})
+        _write_and_fail(writer)
     with pytest.raises(UnfinishedPackError):
         DatasetReader(tmp_path / "d")
     with pytest.raises(OutputExistsError, match=r"unfinished pack.*--overwrite"):
@@ -34,6 +32,12 @@ def test_an_error_in_the_writing_program_leaves_an_unfinished_pack(tmp_path: Pat
     with DatasetWriter(tmp_path / "d", FIELDS, overwrite=True) as writer:
         writer.write({"x": 5})
     assert DatasetReader(tmp_path / "d").value("x", 0) == 5
+
+
+def _write_and_fail(writer: DatasetWriter) -> None:
+    for number in range(2000):  # some shards are whole by then
+        writer.write({"x": number})
+    writer.write({"x": 1 // 0})
 
 
 def test_an_error_before_the_first_shard_leaves_nothing(tmp_path: Path) -> None:
