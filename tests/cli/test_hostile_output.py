@@ -13,6 +13,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from zerocopy_data.cli import app
+from zerocopy_data.cli.pack import _say_how_to_go_on
 from zerocopy_data.cli.sheet import contact_sheet
 from zerocopy_data.cli.view import _class
 from zerocopy_data.format.manifest import MANIFEST_NAME
@@ -153,7 +154,8 @@ def test_ctrl_c_says_what_has_become_of_out(tmp_path: Path, old: bool) -> None:
     arguments = ["pack", str(tmp_path / "s"), "--raw", "300", "--shard-size", "5MB", "--jobs", "2", "--overwrite"]
     process = subprocess.Popen([*ZCD.split(), *arguments], stderr=subprocess.PIPE, text=True)
     end = time.monotonic() + 20
-    while not list(tmp_path.glob("*s.zcd*/.zcd-shard*")):
+    # Where an old dataset is replaced, the first shard that is begun will do; else one must be whole.
+    while not list(tmp_path.glob("*s.zcd*/.zcd-shard*" if old else "s.zcd/shard-*")):
         assert time.monotonic() < end
         time.sleep(0.01)
     process.send_signal(2)
@@ -165,3 +167,11 @@ def test_ctrl_c_says_what_has_become_of_out(tmp_path: Path, old: bool) -> None:
     else:
         assert f"{tmp_path}/s.zcd is unfinished. Pack again with --overwrite" in stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == (["s", "s.zcd", "t"] if old else ["s", "s.zcd"])
+
+
+def test_ctrl_c_before_the_first_shard_says_that_nothing_was_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(KeyboardInterrupt), _say_how_to_go_on(tmp_path / "s", tmp_path / "out"):
+        raise KeyboardInterrupt
+    assert capsys.readouterr().err == f"nothing was written to {tmp_path / 'out'}.\n"

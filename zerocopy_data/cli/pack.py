@@ -136,6 +136,8 @@ def _say_how_to_go_on(source: Path, out: Path | None) -> Iterator[None]:
             typer.echo(f"{target} is unfinished. Pack again with --overwrite, or remove it.", err=True)
         elif target.exists():
             typer.echo(f"{target} is as it was before.", err=True)
+        else:
+            typer.echo(f"nothing was written to {target}.", err=True)
         raise
 
 
