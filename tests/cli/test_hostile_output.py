@@ -175,3 +175,10 @@ def test_ctrl_c_before_the_first_shard_says_that_nothing_was_written(
     with pytest.raises(KeyboardInterrupt), _say_how_to_go_on(tmp_path / "s", tmp_path / "out"):
         raise KeyboardInterrupt
     assert capsys.readouterr().err == f"nothing was written to {tmp_path / 'out'}.\n"
+
+
+def test_too_little_memory_is_said_in_words() -> None:
+    code = "import zerocopy_data.cli as cli\ndef fail(): raise MemoryError\ncli.app = fail\ncli.main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: there is not enough memory")

@@ -29,6 +29,7 @@ app = typer.Typer(
 )
 
 _traceback = False
+_NO_MEMORY = "there is not enough memory. Use fewer --jobs, or a larger limit (ulimit -v, the container's)."
 
 
 def _print_version(wanted: bool) -> None:
@@ -76,19 +77,11 @@ def main() -> None:
         except SystemExit as end:
             status = end.code
         sys.stdout.flush()  # here a full disk can still be reported
-    except (ZcdError, OSError) as error:
+    except (ZcdError, OSError, MemoryError) as error:
         if _traceback:
             raise
         typer.secho("error: ", fg="red", bold=True, nl=False, err=True)
-        typer.echo(str(error), err=True)
-        sys.exit(1)
-    except MemoryError:
-        if _traceback:
-            raise
-        typer.secho("error: ", fg="red", bold=True, nl=False, err=True)
-        typer.echo(
-            "there is not enough memory. Use fewer --jobs, or a larger limit (ulimit -v, the container's).", err=True
-        )
+        typer.echo(_NO_MEMORY if isinstance(error, MemoryError) else str(error), err=True)
         sys.exit(1)
     except KeyboardInterrupt:
         typer.echo("stopped.", err=True)
