@@ -32,21 +32,18 @@ RESTORED = (*SWAPPED, "lightning", "pytorch_lightning", "lightning_fabric", "tor
 
 
 class _InPlaceOf(ABCMeta):
-    """isinstance and issubclass for a class that stands under the name of another, its `stands_for`.
+    """isinstance and issubclass for a class that stands under the name of others, its `stands_for`.
 
     From ABCMeta, so that `class MyLoader(DataLoader, SomeABC)` still finds a common metaclass.
     """
 
     def __instancecheck__(cls, instance: Any) -> bool:
         other = cls.__dict__.get("stands_for")
-        return super().__instancecheck__(instance) if other is None else isinstance(instance, (other, *cls._ours()))
+        return super().__instancecheck__(instance) if other is None else isinstance(instance, other)
 
     def __subclasscheck__(cls, subclass: type) -> bool:
         other = cls.__dict__.get("stands_for")
-        return super().__subclasscheck__(subclass) if other is None else issubclass(subclass, (other, *cls._ours()))
-
-    def _ours(cls) -> tuple[type, ...]:
-        return (ZcdStatefulDataLoader,) if issubclass(cls.__mro__[1], ZcdStatefulDataLoader) else ()
+        return super().__subclasscheck__(subclass) if other is None else issubclass(subclass, other)
 
 
 class DataLoader(ZcdDataLoader[T_co], metaclass=_InPlaceOf):
@@ -82,7 +79,7 @@ _SIGNATURE = inspect.signature(ZcdStatefulDataLoader.__init__)
 
 _lock = threading.RLock()
 _holds = 0
-_stateful: type | None = None  # what stands for torchdata's class, once made
+_stateful: tuple[type, type] | None = None  # torchdata's class and what stands for it, once made
 
 
 def _torchdatas() -> type | None:
@@ -97,13 +94,13 @@ def _torchdatas() -> type | None:
 
 
 def _stateful_for(theirs: type) -> type:
-    """Our StatefulDataLoader under the name of torchdata's."""
+    """Our StatefulDataLoader under the name of torchdata's, whose instances are those of either."""
 
     @functools.wraps(ZcdStatefulDataLoader.__init__)
     def initialise(self: Any, *args: Any, **kwargs: Any) -> None:
         ZcdStatefulDataLoader.__init__(self, *args, **_with_options_left(args, kwargs))
 
-    members = {"__init__": initialise, "stands_for": theirs, "__module__": __name__, "__doc__": _stateful_for.__doc__}
+    members = {"__init__": initialise, "stands_for": (theirs, ZcdStatefulDataLoader), "__module__": __name__}
     return _InPlaceOf("StatefulDataLoader", (ZcdStatefulDataLoader,), members)
 
 
@@ -123,9 +120,9 @@ def hold() -> None:
         # Again for later users: a framework may have come in that holds torch's class by another way.
         _replace(TorchDataLoader, DataLoader, SWAPPED)
         if _stateful is None and (theirs := _torchdatas()) is not None:
-            _stateful = _stateful_for(theirs)
+            _stateful = theirs, _stateful_for(theirs)
         if _stateful is not None:
-            _replace(_stateful.__dict__["stands_for"], _stateful, STATEFUL)
+            _replace(*_stateful, STATEFUL)
 
 
 def release() -> None:
@@ -136,7 +133,8 @@ def release() -> None:
         if _holds == 0:
             _replace(DataLoader, TorchDataLoader, RESTORED)
             if _stateful is not None:
-                _replace(_stateful, _stateful.__dict__["stands_for"], RESTORED)
+                theirs, ours = _stateful
+                _replace(ours, theirs, RESTORED)
 
 
 class Patch:
