@@ -246,3 +246,20 @@ def resumed(make: Callable[[], Any], state: Any) -> tuple[list[Any], list[Any]]:
     loader = make()
     loader.load_state_dict(state)
     return [plain(batch) for batch in loader], [plain(batch) for batch in loader]
+
+
+def batch_by_batch(make: Callable[[], Any]) -> tuple[list[Any], list[Any]]:
+    """An epoch for which a new loader takes over after every batch, and the same epoch from one loader."""
+    whole = make()
+    state = whole.state_dict()
+    expected = [plain(batch) for batch in whole]
+    got: list[Any] = []
+    while len(got) <= len(expected):
+        loader = make()
+        loader.load_state_dict(state)
+        batch = next(iter(loader), None)
+        if batch is None:
+            break
+        got.append(plain(batch))
+        state = loader.state_dict()
+    return got, expected

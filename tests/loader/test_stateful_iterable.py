@@ -11,6 +11,7 @@ from stateful_data import (
     StatefulStream,
     Stream,
     StreamWithStatefulIterator,
+    batch_by_batch,
     plain,
     resumed,
     stopped,
@@ -72,18 +73,7 @@ def test_persistent_workers_take_their_datasets_into_the_next_epoch(dataset: Any
 
 def test_stopping_after_every_batch() -> None:
     make = maker(StatefulStream, 2)
-    whole = make()
-    state = whole.state_dict()
-    expected = [plain(batch) for batch in whole]
-    got: list[Any] = []
-    while len(got) <= len(expected):
-        loader = make()
-        loader.load_state_dict(state)
-        batch = next(iter(loader), None)
-        if batch is None:
-            break
-        got.append(plain(batch))
-        state = loader.state_dict()
+    got, expected = batch_by_batch(make)
     assert got == expected
 
 

@@ -16,6 +16,7 @@ from stateful_data import (
     SamplerWithStatefulIterator,
     StatefulBatches,
     StatefulSampler,
+    batch_by_batch,
     flat,
     plain,
     resumed,
@@ -247,18 +248,7 @@ def test_a_loaded_state_that_was_not_used_is_given_back() -> None:
 def test_stopping_again_and_again(order: str, workers: int) -> None:
     torch.manual_seed(4)
     make = maker(order, workers)
-    whole = make()
-    state = whole.state_dict()
-    expected = [plain(batch) for batch in whole]
-    got: list[Any] = []
-    while len(got) <= len(expected):
-        loader = make()
-        loader.load_state_dict(state)
-        batch = next(iter(loader), None)
-        if batch is None:
-            break
-        got.append(plain(batch))
-        state = loader.state_dict()
+    got, expected = batch_by_batch(make)
     assert got == expected
 
 
