@@ -91,6 +91,46 @@ class ImageProgram:
     random: bool
 
 
+@dataclass(frozen=True)
+class ViewValues:
+    """What a view's bytes become behind its geometry, for those who apply it elsewhere (on a device).
+
+    Attributes:
+        table: float32 [3, 256], the value of each byte of each channel; its cast to `dtype` loses nothing. None where
+            the bytes stay what they are.
+        dtype: 'uint8', 'float16' or 'float32'.
+        memory_format: 'contiguous' or 'channels_last'.
+    """
+
+    table: npt.NDArray[np.float32] | None
+    dtype: str
+    memory_format: str
+
+
+def deferred(
+    ops: Sequence[ImageOp | Levels],
+    orient: bool = True,
+    pixel_limit: int = _native.DEFAULT_PIXEL_LIMIT,
+    stored_size: tuple[int, int] | None = None,
+) -> tuple[ImageProgram, tuple[ViewValues, ...]]:
+    """The chain taken apart: its geometry, and what is left to be done to the bytes.
+
+    Args: as `compile_program`.
+
+    Returns:
+        A program whose views are uint8 [H, W, 3] in memory, and one ViewValues a view. Looking the program's bytes up
+        in the tables gives what `compile_program` gives, in every bit.
+
+    Raises:
+        ConfigError: as `compile_program`.
+    """
+    multi, chains = _chains(ops)
+    read = [_read_chain(chain, stored_size) for chain in chains]
+    bare = [_Chain(chain.geometry, None, "uint8", "channels_last", chain.size) for chain in read]
+    values = tuple(ViewValues(_floats(chain), chain.dtype, chain.memory_format) for chain in read)
+    return _program(bare, chains, multi, orient, pixel_limit), values
+
+
 def compile_program(
     ops: Sequence[ImageOp | Levels],
     orient: bool = True,
@@ -108,18 +148,51 @@ def compile_program(
     Raises:
         ConfigError: an operation is unknown or stands in the wrong place.
     """
-    multi = len(ops) == 1 and isinstance(ops[0], MultiCrop)
-    chains = ops[0].views if multi else (tuple(ops),)  # type: ignore[union-attr]
-    made = [_compile_view(chain, stored_size) for chain in chains]
-    program = _native.Program(
-        [view for view, _ in made],
-        orient=orient,
-        pixel_limit=pixel_limit,
-        may_go_down_first=_pillow_goes_down_first(),
-    )
+    multi, chains = _chains(ops)
+    return _program([_read_chain(chain, stored_size) for chain in chains], chains, multi, orient, pixel_limit)
+
+
+@dataclass(frozen=True)
+class _Chain:
+    """One view's chain: what is done to pixels, then to their bytes."""
+
+    geometry: list[_native.Op]
+    bits: npt.NDArray[np.uint32] | None
+    dtype: str
+    memory_format: str
+    size: tuple[int, int] | None
+
+
+def _chains(ops: Sequence[ImageOp | Levels]) -> tuple[bool, tuple[tuple[Any, ...], ...]]:
+    """Whether there are several views, and the operations of each."""
+    if len(ops) == 1 and isinstance(ops[0], MultiCrop):
+        return True, ops[0].views
+    return False, (tuple(ops),)
+
+
+def _program(
+    read: list[_Chain], chains: tuple[tuple[Any, ...], ...], multi: bool, orient: bool, pixel_limit: int
+) -> ImageProgram:
+    views, specs = [], []
+    for chain in read:
+        channels_last = chain.memory_format == "channels_last"
+        height, width = chain.size or (0, 0)
+        layout = "nhwc" if channels_last else "nchw"
+        views.append(_native.View(chain.geometry, chain.dtype, layout, chain.bits, height, width))
+        specs.append(ViewSpec(chain.dtype, chain.size, channels_last))
+    native = _native.Program(views, orient=orient, pixel_limit=pixel_limit, may_go_down_first=_pillow_goes_down_first())
     randoms = (RandomResizedCrop, RandomCrop, RandomHorizontalFlip)
     random = any(isinstance(op, randoms) for chain in chains for op in chain)
-    return ImageProgram(program, tuple(spec for _, spec in made), multi, random)
+    return ImageProgram(native, tuple(specs), multi, random)
+
+
+def _floats(chain: _Chain) -> npt.NDArray[np.float32] | None:
+    """The values of a chain's table: float16 becomes float32, and back, without loss."""
+    if chain.bits is None:
+        return None
+    if chain.dtype == "float16":
+        return chain.bits.astype(np.uint16).view(np.float16).astype(np.float32)
+    return chain.bits.view(np.float32)
 
 
 @cache
@@ -130,7 +203,7 @@ def _pillow_goes_down_first() -> bool:
     return int(version("pillow").split(".")[0]) >= 13
 
 
-def _compile_view(chain: Sequence[Any], size: tuple[int, int] | None) -> tuple[_native.View, ViewSpec]:
+def _read_chain(chain: Sequence[Any], size: tuple[int, int] | None) -> _Chain:
     geometry: list[_native.Op] = []
     values: npt.NDArray[np.float32] | None = None  # [3, 256]: what each byte has become, None while still uint8
     dtype, memory_format = "uint8", "contiguous"
@@ -158,11 +231,8 @@ def _compile_view(chain: Sequence[Any], size: tuple[int, int] | None) -> tuple[_
         else:
             geometry.append(_native_op(op))
             size = _size_after(op, size)
-    channels_last = memory_format == "channels_last"
-    table = levels.bits() if levels is not None else None if values is None else _bits(values, dtype)
-    height, width = size or (0, 0)
-    view = _native.View(geometry, dtype, "nhwc" if channels_last else "nchw", table, height, width)
-    return view, ViewSpec(dtype, size, channels_last)
+    bits = levels.bits() if levels is not None else None if values is None else _bits(values, dtype)
+    return _Chain(geometry, bits, dtype, memory_format, size)
 
 
 def _unknown(op: Any) -> str:
