@@ -15,6 +15,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .device.request import Staging
     from .errors import (
         BadSampleError,
         ConfigError,
@@ -92,6 +93,7 @@ _EXPORTS = {
     "ShardDataset": ("loader.dataset", "ShardDataset"),
     "compile": ("loader.compile", "compile_dataset"),
     "SharedList": ("memory.shared_list", "SharedList"),
+    "Staging": ("device.request", "Staging"),
     "StatefulDataLoader": ("loader.stateful", "StatefulDataLoader"),
     "open": ("loader.dataset", "open_dataset"),
     "pack": ("pack.packer", "pack"),
@@ -126,6 +128,7 @@ __all__ = [
     "ShardDataset",
     "SharedList",
     "SourceError",
+    "Staging",
     "StatefulDataLoader",
     "Tensor",
     "Text",

@@ -114,34 +114,45 @@ class Cuda(Accelerator):
 KINDS: dict[str, type[Accelerator]] = {"cuda": Cuda}
 
 
-def accelerator_for(device: str | int | torch.device) -> Accelerator | None:
-    """The accelerator that `device` names; None for the CPU.
-
-    Args:
-        device: As torch takes it; a bare 'cuda' is the current device of the process.
+def check_device(device: str | int | torch.device) -> torch.device:
+    """A device that batches can be brought to, without touching it.
 
     Raises:
-        ConfigError: torch has no such device here.
+        ConfigError: torch has no such device here, or it has no streams.
     """
     try:
         named = torch.device(device)
     except (RuntimeError, TypeError) as error:
         raise ConfigError(f"device={device!r} is no device: {str(error).splitlines()[0]}") from None
     if named.type == "cpu":
-        return None
+        return named
     if named.type == "meta":
         raise ConfigError("device='meta' holds no data. Name a real device, for example 'cuda'.")
     module: Any = None
     with contextlib.suppress(RuntimeError, AttributeError):
         module = torch.get_device_module(named)
     if module is None or not module.is_available():
-        raise ConfigError(f"device={device!r}: torch {torch.__version__} finds no such device on this machine.")
+        raise ConfigError(f"device={str(named)!r}: torch {torch.__version__} finds no such device on this machine.")
     if not (hasattr(module, "Stream") and hasattr(module, "stream")):
         raise ConfigError(
-            f"device={device!r}: torch has no streams for it. Leave device= out and move batches in the training loop."
+            f"device={str(named)!r}: torch has no streams for it. Leave device= out and move batches in the training "
+            "loop."
         )
     count = module.device_count()
-    index = module.current_device() if named.index is None else named.index
-    if not 0 <= index < count:
-        raise ConfigError(f"device={device!r}: there are {count} such devices here, numbered from 0.")
+    if named.index is not None and not 0 <= named.index < count:
+        raise ConfigError(f"device={str(named)!r}: there are {count} such devices here, numbered from 0.")
+    return named
+
+
+def accelerator_for(device: str | int | torch.device) -> Accelerator:
+    """The accelerator that `device` names, which is not the CPU.
+
+    Args:
+        device: As torch takes it; a bare 'cuda' is the process's current device (torch.cuda.set_device).
+
+    Raises:
+        ConfigError: torch has no such device here.
+    """
+    named = check_device(device)
+    index = torch.get_device_module(named).current_device() if named.index is None else named.index
     return KINDS.get(named.type, Accelerator)(torch.device(named.type, index))

@@ -14,10 +14,11 @@ import numpy.typing as npt
 import torch
 
 from .. import _native
+from ..device.levelled import Levelled
 from ..errors import BadSampleError, ConfigError, ShardDamagedError, ZcdError
-from ..format.fields import Bytes, Image, Scalar, Tensor, Text
+from ..format.fields import Bytes, Field, Image, Scalar, Tensor, Text
 from ..image.pillow import decode_with_pillow
-from ..image.program import ImageProgram
+from ..image.program import ImageProgram, ViewValues
 from ..memory.arena import PAGE, Arena
 from .columns import positions
 from .native import NativeColumn, NativeDataset, same_samples
@@ -69,42 +70,48 @@ class BatchPlan:
         batch_size: Samples that slots have room for at first; a larger batch gets slots of its size.
         keep: Free slots that are kept for reuse.
         on_error: 'raise', 'skip' or 'substitute'.
+        device: Whether batches go to a device: then images stay bytes, as `Levelled`s that get their values there.
 
     Raises:
         ConfigError: samples cannot be stacked, with the reason in words.
     """
 
-    def __init__(self, dataset: NativeDataset, batch_size: int, keep: int, on_error: str) -> None:
+    def __init__(self, dataset: NativeDataset, batch_size: int, keep: int, on_error: str, device: bool = False) -> None:
         reason = why_not_stackable(dataset)
         if reason is not None:
             raise ConfigError(reason)
         self.dataset = dataset
         self.on_error = on_error
         self._keep = keep
+        self._device = device
         self._columns: dict[str, NativeColumn] = {}
         self._programs: dict[str, ImageProgram] = {}
+        self._values: dict[str, tuple[ViewValues, ...]] = {}
         for name, field in dataset.fields.items():
             if isinstance(field, Text | Bytes):
                 continue
             self._columns[name] = dataset.native_column(name)
             if isinstance(field, Image):
                 self._programs[name] = dataset.program(name)
+                if device:
+                    self._programs[name], self._values[name] = dataset.deferred(name)
         self._growing = threading.Lock()
         self.layout = self._lay_out(batch_size)
 
-    def serves(self, dataset: NativeDataset, keep: int, on_error: str) -> bool:
+    def serves(self, dataset: NativeDataset, keep: int, on_error: str, device: bool = False) -> bool:
         """Whether this plan makes the same batches as a new one would."""
-        return same_samples(self.dataset, dataset) and self._keep == keep and self.on_error == on_error
+        same = (self._keep, self.on_error, self._device) == (keep, on_error, device)
+        return same and same_samples(self.dataset, dataset)
 
     def _lay_out(self, capacity: int) -> Layout:
         leaves: dict[str, list[Leaf]] = {name: [] for name in self._columns}
         offset = 0
         for name, of_column in leaves.items():
-            for dtype, shape, channels_last in _leaf_types(self.dataset, name):
+            for dtype, shape, channels_last in _leaf_types(self.dataset.fields[name], self._programs.get(name)):
                 size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
                 of_column.append(Leaf(dtype, shape, channels_last, size, offset))
                 offset += -(-capacity * size // PAGE) * PAGE
-        return Layout(capacity, leaves, Arena(offset, self._keep))
+        return Layout(capacity, leaves, Arena(offset, self._keep, self._device))
 
     def _layout_for(self, count: int) -> Layout:
         """The layout, replaced by a roomier one when a batch is larger than any before it."""
@@ -232,7 +239,9 @@ class BatchPlan:
                 # torch's collation leaves strings in what it took them together with: for tuples a tuple.
                 out[name] = tuple(values[name]) if self.dataset.tupled else values[name]
                 continue
-            tensors = [leaf.tensor(slot, count) for leaf in layout.leaves[name]]
+            tensors: list[Any] = [leaf.tensor(slot, count) for leaf in layout.leaves[name]]
+            if name in self._values:
+                tensors = list(map(_with_values, tensors, self._values[name]))
             program = self._programs.get(name)
             out[name] = tensors if program is not None and program.multi else tensors[0]
         return list(out.values()) if self.dataset.tupled else out
@@ -277,20 +286,27 @@ def _each(task: Callable[[int], None], indices: list[int], helpers: Executor | N
     return {index: failure for index, failure in failures if failure is not None}
 
 
-def _leaf_types(dataset: NativeDataset, name: str) -> list[tuple[str, tuple[int, ...], bool]]:
+def _leaf_types(field: Field, program: ImageProgram | None) -> list[tuple[str, tuple[int, ...], bool]]:
     """(dtype, shape in memory order, channels last) of each tensor that a column becomes."""
-    match dataset.fields[name]:
-        case Image():
-            out: list[tuple[str, tuple[int, ...], bool]] = []
-            for spec in dataset.program(name).views:
-                assert spec.stored_shape is not None  # why_not_stackable
-                out.append((spec.dtype, spec.stored_shape, spec.channels_last))
-            return out
+    if program is not None:
+        out: list[tuple[str, tuple[int, ...], bool]] = []
+        for spec in program.views:
+            assert spec.stored_shape is not None  # why_not_stackable
+            out.append((spec.dtype, spec.stored_shape, spec.channels_last))
+        return out
+    match field:
         case Tensor(shape=shape, dtype=dtype):
             return [(dtype, tuple(n or 0 for n in shape), False)]
         case Scalar(dtype=dtype):
             return [(dtype, (), False)]
-    raise AssertionError(name)
+    raise AssertionError(field)
+
+
+def _with_values(images: torch.Tensor, values: ViewValues) -> Levelled:
+    """What makes of the bytes what the CPU path would have made of them."""
+    memory_format = torch.channels_last if values.memory_format == "channels_last" else torch.contiguous_format
+    table = None if values.table is None else torch.from_numpy(values.table)
+    return Levelled(images, table, getattr(torch, values.dtype), memory_format)
 
 
 def why_not_stackable(dataset: NativeDataset) -> str | None:

@@ -18,7 +18,7 @@ from .. import _native
 from ..errors import BadSampleError, ZcdError
 from ..format.fields import Field, Image, Scalar
 from ..image.ops import ImageOp
-from ..image.program import ImageProgram, Levels, compile_program
+from ..image.program import ImageProgram, Levels, ViewValues, compile_program, deferred
 from .native import Faults, ThreadServed
 from .samples import ImageOptions, image_views, random_key
 from .selection import Selection
@@ -232,6 +232,10 @@ class CompiledDataset(ThreadServed, Dataset[Any]):
             made = compile_program(self._ops, self.options.orient, self.options.pixel_limit)
             self._programs[column] = made
         return made
+
+    def deferred(self, column: str) -> tuple[ImageProgram, tuple[ViewValues, ...]]:
+        """The program of the geometry alone, and what is left to be done to the bytes."""
+        return deferred(self._ops, self.options.orient, self.options.pixel_limit)
 
     def set_epoch(self, epoch: int) -> None:
         """Fixes the epoch that random operations are keyed by."""

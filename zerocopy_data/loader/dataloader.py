@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+import weakref
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -11,6 +12,7 @@ import torch
 from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import Dataset, Sampler, Subset, default_collate
 
+from ..device.request import PassThrough, Staging, as_staging, finishes, has_streams
 from ..errors import ConfigError
 from ..order.seed import seed_number
 from .native import NativeDataset, ThreadServed
@@ -21,6 +23,7 @@ from .skipped import SkippedSamples
 
 # The thread engine, and with it Arrow and Pillow, is imported where a dataset needs it.
 if TYPE_CHECKING:
+    from ..device.staging import Stager
     from .batch import BatchPlan
 
 T_co = TypeVar("T_co", covariant=True)
@@ -71,6 +74,13 @@ class DataLoader(TorchDataLoader[T_co]):
             epoch without one raises ZcdError. `skipped` lists those left out.
         stall_after: With worker processes: when no batch has come for this many seconds, every worker prints the
             stacks of its threads on stderr (it uses SIGUSR1), and waiting goes on. None never does.
+        device: Where batches shall be: 'cuda', a torch.device, an index, or a `zcd.Staging` that says more. Batches are
+            copied there on a side stream, from page-locked slots (pin_memory is not needed), while the training loop
+            works on the one before; images cross the bus as bytes and get their values there. A batch is ready for the
+            stream that is current when it is asked for; other streams must wait for that one. None, or the CPU, leaves
+            batches in host memory.
+        static: With `device`: batches lie at the same addresses every two steps (`Staging(buffers=)`), for CUDA graphs.
+            Each is valid until the next one is asked for.
 
     Attributes:
         epoch: The epoch that the next `iter()` serves. Counts by itself; `set_epoch` sets it.
@@ -100,6 +110,8 @@ class DataLoader(TorchDataLoader[T_co]):
         seed: int | None = None,
         on_error: str = "raise",
         stall_after: float | None = None,
+        device: str | int | torch.device | Staging | None = None,
+        static: bool = False,
     ) -> None:
         if on_error not in ON_ERROR:
             raise ConfigError(f"on_error must be one of {', '.join(ON_ERROR)}, not {on_error!r}.")
@@ -108,6 +120,12 @@ class DataLoader(TorchDataLoader[T_co]):
             raise ConfigError(f"stall_after is a number of seconds greater than 0, or None, not {stall_after!r}.")
         self.on_error = on_error
         self.stall_after = stall_after
+        self.device, self.static = device, static
+        self.staging = as_staging(device, static)
+        # Whether batches travel to a device; on the CPU they are where they belong.
+        self.to_device = self.staging is not None and has_streams(self.staging.device)
+        self._stager: Stager | None = None
+        self._served_by: weakref.ref[Any] | None = None
         self.epoch = 0
         self._told_epoch: int | None = 0
         self.skipped = SkippedSamples()
@@ -129,7 +147,7 @@ class DataLoader(TorchDataLoader[T_co]):
             batch_sampler,
             num_workers,
             collate_fn,
-            pin_memory,
+            pin_memory and not self.to_device,  # staging page-locks what it copies from
             drop_last,
             timeout,
             worker_init_fn,
@@ -190,12 +208,37 @@ class DataLoader(TorchDataLoader[T_co]):
         from .batch import BatchPlan
 
         made = self._plan
-        if made is None or not made.serves(dataset, keep, self.on_error):
-            made = self._plan = BatchPlan(dataset, room, keep, self.on_error)
+        if made is None or not made.serves(dataset, keep, self.on_error, self.to_device):
+            made = self._plan = BatchPlan(dataset, room, keep, self.on_error, self.to_device)
         return made
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_plan": None}  # native columns and memory don't pickle
+        # Native columns, memory and streams don't pickle.
+        return {**self.__dict__, "_plan": None, "_stager": None, "_served_by": None}
+
+    def __iter__(self) -> Any:
+        return self._staged(super().__iter__())
+
+    def _staged(self, host: Any) -> Any:
+        """An iterator over what the host's iterator gives, on the device that was asked for."""
+        if self.staging is None:
+            return host
+        if not self.to_device:
+            return PassThrough(self.staging, host) if finishes(self.staging) else host
+        from .device_iterator import DeviceIterator
+
+        iterator = DeviceIterator(host, self._free_stager(self.staging))
+        self._served_by = weakref.ref(iterator)
+        return iterator
+
+    def _free_stager(self, staging: Staging) -> Stager:
+        """The stager of the epoch before, with its memory at its addresses, unless its iterator is still at work."""
+        from ..device.staging import Stager
+
+        before = None if self._served_by is None else self._served_by()
+        if self._stager is None or (before is not None and not before.closed):
+            self._stager = Stager(staging)
+        return self._stager
 
     def begin_epoch(self) -> int:
         """The epoch that begins now; counts on.

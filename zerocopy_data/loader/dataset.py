@@ -17,7 +17,7 @@ from ..errors import BadSampleError, ConfigError
 from ..format.fields import Field, Image, Scalar
 from ..format.reader import DatasetReader
 from ..image.ops import OPS, ImageOp
-from ..image.program import ImageProgram, compile_program
+from ..image.program import ImageProgram, ViewValues, compile_program, deferred
 from ..order.seed import seed_number
 from .columns import ShardColumn
 from .native import ThreadServed
@@ -120,13 +120,20 @@ class ShardDataset(ThreadServed, Dataset[Any]):
         """The program that makes an Image column's pixels."""
         made = self._programs.get(column)
         if made is None:
-            transform = self.transforms.get(column, ())
-            ops = () if callable(transform) else transform
-            field = self.reader.fields[column]
-            size = field.shape[:2] if isinstance(field, Image) and field.shape is not None else None
-            made = compile_program(ops, self.options.orient, self.options.pixel_limit, size)
-            self._programs[column] = made
+            made = self._programs[column] = compile_program(*self._chain(column))
         return made
+
+    def deferred(self, column: str) -> tuple[ImageProgram, tuple[ViewValues, ...]]:
+        """The program of an Image column's geometry alone, and what is left to be done to its bytes."""
+        return deferred(*self._chain(column))
+
+    def _chain(self, column: str) -> tuple[Sequence[ImageOp], bool, int, tuple[int, int] | None]:
+        """What `compile_program` takes."""
+        transform = self.transforms.get(column, ())
+        ops = () if callable(transform) else transform
+        field = self.reader.fields[column]
+        size = field.shape[:2] if isinstance(field, Image) and field.shape is not None else None
+        return ops, self.options.orient, self.options.pixel_limit, size
 
     def set_epoch(self, epoch: int) -> None:
         """Fixes the epoch that random operations are keyed by."""

@@ -119,6 +119,10 @@ class ThreadIterator(_BaseDataLoaderIter):
             self._settle_epoch()
             return self._next_batch()
 
+    def ready(self) -> bool:
+        """Whether the next batch is made."""
+        return self._to_settle is None and self._engine.ready()
+
     def _settle_epoch(self) -> None:
         """Begins again if the samplers were told another epoch between iter() and the first batch.
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .. import _native
     from ..errors import BadSampleError
     from ..format.fields import Field
-    from ..image.program import ImageProgram
+    from ..image.program import ImageProgram, ViewValues
     from .samples import ImageOptions
     from .selection import Selection
 
@@ -60,6 +60,9 @@ class NativeDataset(Protocol):
     @property
     def transforms(self) -> Mapping[str, Any]: ...
     def program(self, column: str) -> ImageProgram: ...
+    def deferred(self, column: str) -> tuple[ImageProgram, tuple[ViewValues, ...]]:
+        """The program of a column's geometry, and what is left to be done to its bytes."""
+
     def subset(self: Self_, indices: Sequence[int] | npt.NDArray[Any] | range | slice) -> Self_: ...
     def rows(self, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]: ...
     def native_column(self, name: str) -> NativeColumn:

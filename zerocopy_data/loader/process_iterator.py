@@ -18,7 +18,8 @@ import torch
 from torch.utils.data import _utils
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
-from ..memory.pinning import CudaPinner, Pinner
+from ..device.accelerator import accelerator_for
+from ..memory.pinning import Pinner
 from .process_context import SHUTDOWN_SECONDS, Worker, WorkerContext
 from .transport.reader import Reader
 from .worker_state import WorkerHook
@@ -43,7 +44,7 @@ def why_not_supported() -> str | None:
 
 def _pinner(loader: DataLoader[Any]) -> Pinner | None:
     """What page-locks the slots of a loader that pins its batches; None where torch shall do as it does."""
-    return CudaPinner() if loader.pin_memory and torch.cuda.is_available() else None
+    return accelerator_for("cuda") if loader.pin_memory and torch.cuda.is_available() else None
 
 
 class _LoaderView:
@@ -100,6 +101,12 @@ class ProcessIterator(_MultiProcessingDataLoaderIter):
             # Slots are pinned already and pass through; what is small, or came another way, is copied.
             return _utils.pin_memory.pin_memory(data, self._pin_memory_device)  # type: ignore[no-untyped-call]
         return data
+
+    def ready(self) -> bool:
+        """Whether the next batch is here, or about to be."""
+        # torch's own notes: by number of the batch, its worker and, once it has come out of turn, the batch.
+        task = self._task_info.get(self._rcvd_idx)
+        return task is not None and (len(task) > 1 or self._reader.waiting(task[0]))
 
     def _worker_hook(self, worker: int) -> WorkerHook | None:
         """What keeps the state of the dataset in a worker; None where nobody asks for it."""

@@ -27,10 +27,18 @@ class LoaderOptions:
     seed: int | None
     on_error: str
     stall_after: float | None
+    device: Any = None
+    static: bool = False
 
     def keywords(self) -> dict[str, Any]:
         """As keywords of the constructor."""
-        return {"seed": self.seed, "on_error": self.on_error, "stall_after": self.stall_after}
+        return {
+            "seed": self.seed,
+            "on_error": self.on_error,
+            "stall_after": self.stall_after,
+            "device": self.device,
+            "static": self.static,
+        }
 
 
 def samplers(*outermost: Any) -> Iterator[Any]:
@@ -64,7 +72,9 @@ def leave_options(loader: DataLoader[Any]) -> None:
 
     On the object rather than in a table beside it, so that they survive pickling and copies.
     """
-    options = LoaderOptions(loader.dataset, loader.seed, loader.on_error, loader.stall_after)
+    options = LoaderOptions(
+        loader.dataset, loader.seed, loader.on_error, loader.stall_after, loader.device, loader.static
+    )
     carrier = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
     if options.keywords() == LoaderOptions(None, None, "raise", None).keywords() and not hasattr(carrier, _OPTIONS):
         return

@@ -11,6 +11,7 @@ import torch
 from torch.utils.data import Dataset, Sampler
 from torch.utils.data.dataloader import _DatasetKind
 
+from ..device.request import Staging
 from ..errors import ConfigError
 from .dataloader import DataLoader
 from .draws import Mark, Start, TrackedSampler
@@ -75,6 +76,8 @@ class StatefulDataLoader(DataLoader[T_co]):
         seed: int | None = None,
         on_error: str = "raise",
         stall_after: float | None = None,
+        device: str | int | torch.device | Staging | None = None,
+        static: bool = False,
     ) -> None:
         if snapshot_every_n_steps is not None and snapshot_every_n_steps < 0:
             raise ConfigError(f"snapshot_every_n_steps={snapshot_every_n_steps}: a number of batches, or None.")
@@ -105,6 +108,8 @@ class StatefulDataLoader(DataLoader[T_co]):
             seed=seed,
             on_error=on_error,
             stall_after=stall_after,
+            device=device,
+            static=static,
         )
 
     def state_dict(self) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -199,6 +200,8 @@ class Counting:
                 self._next_epoch(self._tracked, resume)
         self._resuming = resume
         self.progress = Progress()
+        # Where batches go on to a device, what is to be noted when they reach the caller.
+        self._held: deque[tuple[int, int] | list[torch.Tensor]] | None = deque() if loader.to_device else None
         mid_epoch = resume is not None and resume.base_seed is not None
         before = GlobalRandomness() if mid_epoch else None
         self._prepare(loader, resume)
@@ -256,11 +259,15 @@ class Counting:
                     f"the state is at batch {resume.batches + resume.replay} of an epoch, but the dataset gives only "
                     f"{resume.batches + made}. Load it with the dataset that it was taken with."
                 ) from None
+            if self._held is not None:
+                self.handed_out()
 
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
         if not first_iter:
             workers = self.progress.workers
             self.progress = Progress(workers=workers)
+            if self._held is not None:
+                self._held.clear()
         super()._reset(loader, first_iter)  # type: ignore[misc]
         if not first_iter:
             if self.progress.workers is not None:
@@ -273,10 +280,29 @@ class Counting:
             data = super().__next__()  # type: ignore[misc]
         except StopIteration:
             generators = [] if self._tracked is None else [g.get_state() for g in self._tracked.generators]
-            self.progress.finish(generators)
+            self._note(generators)
             raise
-        self.progress.returned(self._consumed(), self._worker(), self._every)
+        self._note((self._consumed(), self._worker()))
         return data
+
+    def _note(self, what: tuple[int, int] | list[torch.Tensor]) -> None:
+        """A batch has left, or (the generators' states) there is none any more."""
+        if self._held is not None:
+            self._held.append(what)
+        elif isinstance(what, tuple):
+            self.progress.returned(*what, self._every)
+        else:
+            self.progress.finish(what)
+
+    def handed_out(self) -> None:
+        """The oldest batch that has left for the device, or the end of the epoch, has reached the caller."""
+        held, self._held = self._held, None
+        assert held is not None
+        try:
+            if held:
+                self._note(held.popleft())
+        finally:
+            self._held = held
 
     def _consumed(self) -> int:
         """Draws whose batches have been returned."""

@@ -53,6 +53,11 @@ class ThreadEngine:
         else:
             self._queue.append(self._makers.submit(self._plan.make, indices, key, True, self._cancel, self._helpers))
 
+    def ready(self) -> bool:
+        """Whether `take` returns at once."""
+        first = self._queue[0] if self._queue else None
+        return isinstance(first, Future) and first.done()
+
     def take(self, timeout: float | None = None) -> Made:
         """Waits for the oldest batch. Its error, if it has one, is raised here; the next call goes on after it.
 

@@ -13,6 +13,8 @@ import mmap
 import weakref
 from collections import deque
 
+from .blocks import Block
+
 PAGE = mmap.PAGESIZE
 
 
@@ -22,12 +24,15 @@ class Arena:
     Args:
         slot_bytes: Size of a slot; rounded up to whole pages.
         keep: How many free slots are kept for reuse; further ones go back to the system when their lease ends.
+        device: Whether a device reads the slots by itself. Then forks share them: a private page that is written
+            after a fork moves, and the device would go on reading the old one.
     """
 
-    def __init__(self, slot_bytes: int, keep: int) -> None:
+    def __init__(self, slot_bytes: int, keep: int, device: bool = False) -> None:
         self.slot_bytes = -(-max(slot_bytes, 1) // PAGE) * PAGE
         # Bounded, and its operations are atomic: leases end in any thread, also inside the garbage collector.
-        self._free: deque[mmap.mmap] = deque(maxlen=max(keep, 1))
+        self._free: deque[Block] = deque(maxlen=max(keep, 1))
+        self._device = device
         self._made = 0
 
     @property
@@ -38,21 +43,22 @@ class Arena:
     def lease(self) -> ctypes.Array[ctypes.c_ubyte]:
         """A slot as a writable buffer that belongs to its holder until the last reference to it dies."""
         try:
-            memory = self._free.pop()  # the latest: its pages are the likeliest to be in the cache
+            block = self._free.pop()  # the latest: its pages are the likeliest to be in the cache
         except IndexError:
-            memory = _allocate(self.slot_bytes)
+            block = _allocate(self.slot_bytes, self._device)
             self._made += 1
-        root = (ctypes.c_ubyte * self.slot_bytes).from_buffer(memory)
+        root = (ctypes.c_ubyte * self.slot_bytes).from_buffer(block.memory)
         # A full deque drops its oldest slot, whose memory is unmapped as nothing refers to it.
-        end = weakref.finalize(root, self._free.append, memory)
+        end = weakref.finalize(root, self._free.append, block)
         end.atexit = False
         return root
 
 
-def _allocate(size: int) -> mmap.mmap:
+def _allocate(size: int, shared: bool) -> Block:
     # Private: after a fork the child's view of a batch stays what it was, whatever the parent writes.
-    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    sharing = mmap.MAP_SHARED if shared else mmap.MAP_PRIVATE
+    memory = mmap.mmap(-1, size, flags=sharing | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with contextlib.suppress(OSError):  # a kernel without transparent huge pages
             memory.madvise(mmap.MADV_HUGEPAGE)  # one fault per 2 MiB instead of 512
-    return memory
+    return Block(memory, ctypes.addressof(ctypes.c_ubyte.from_buffer(memory)), size)

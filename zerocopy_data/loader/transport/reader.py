@@ -14,6 +14,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from ... import _native
+from ...memory.blocks import Block
 from ...memory.pinning import Event, PinnedSlot, Pinner
 from .channel import RELEASE, Message, receive
 from .envelope import unpack
@@ -55,7 +56,7 @@ class Source:
         self.process = process
         self._pinner = pinner
         self._pid = os.getpid()
-        self._slots: dict[int, _native.Mapping | PinnedSlot] = {}
+        self._slots: dict[int, Block] = {}
         # Releases that wait for the device, and those that did not fit into the socket. Appending and popping are
         # atomic.
         self._reading: deque[tuple[list[Event], bytes]] = deque()
@@ -68,8 +69,8 @@ class Source:
         pinned = slot if isinstance(slot, PinnedSlot) else None
         stream = None if self._pinner is None else self._pinner.stream()
 
-        # Runs in any thread, also inside the garbage collector: no locks, and it never waits.
-        def end() -> None:
+        # Runs in any thread, also inside the garbage collector: no locks, and it never waits. It holds the block.
+        def end(slot: Block = slot) -> None:
             if os.getpid() != self._pid:
                 return
             release = RELEASE.pack(number, forks != _forks)
@@ -80,7 +81,7 @@ class Source:
                 self._unsent.append(release)
             self.flush()
 
-        return _native.Lease(slot.mapping if isinstance(slot, PinnedSlot) else slot, end)
+        return _native.Lease(slot.memory, end)
 
     def flush(self) -> None:
         """Sends the releases that are due, as far as the socket takes them."""
@@ -111,7 +112,9 @@ class Source:
         for number in message.gone:
             self._slots.pop(number, None)
         for number, mapping in message.made:
-            self._slots[number] = mapping if self._pinner is None else PinnedSlot(mapping, self._pinner)
+            pinner = self._pinner
+            block = Block(mapping, mapping.address, mapping.size) if pinner is None else PinnedSlot(mapping, pinner)
+            self._slots[number] = block
 
     def close(self) -> None:
         """Closes the socket. What is lent stays valid."""
@@ -141,6 +144,15 @@ class Reader:
         self._sources[worker] = Source(connection, process, self.pinner)
         self._numbers[connection.fileno()] = worker
         self._poll.register(connection, select.POLLIN)
+
+    def waiting(self, worker: int) -> bool:
+        """Whether a message of this worker has come and not been read."""
+        source = self._sources.get(worker)
+        if source is None:
+            return False
+        poll = select.poll()
+        poll.register(source.connection, select.POLLIN)
+        return bool(poll.poll(0))
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
         """The next value of any worker.

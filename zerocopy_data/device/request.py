@@ -1,0 +1,99 @@
+"""What is asked for: batches on which device, and in what form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from ..errors import ConfigError
+from .accelerator import check_device
+from .leaf import Leaf
+from .trees import map_leaves
+
+
+@dataclass(frozen=True)
+class Staging:
+    """How batches come to the device; what `DataLoader(device=)` takes where a device's name is not enough.
+
+    Attributes:
+        device: 'cuda', 'cuda:1', a torch.device or an index.
+        static: Whether batches lie in fixed memory: the addresses of a kind of batch are the same every `buffers`
+            batches, as CUDA graphs need it, and a batch is valid until the next one is asked for. Otherwise batches
+            are ordinary tensors that may be kept.
+        buffers: Places in device memory: one is read while the others are being filled.
+        cast: What dtypes become on the device: {torch.uint8: torch.float16} sends bytes and delivers halves.
+        memory_format: torch.channels_last gives four-dimensional tensors that order in memory.
+        transform: Called with each batch on the device, on the stream of its readers; gives the batch to deliver.
+    """
+
+    device: str | int | torch.device
+    static: bool = False
+    buffers: int = 2
+    cast: Mapping[torch.dtype, torch.dtype] = field(default_factory=dict)
+    memory_format: torch.memory_format | None = None
+    transform: Callable[[Any], Any] | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.buffers, int) or self.buffers < 1 + bool(self.static):
+            least = "2 with static=True, one to read and one to fill" if self.static else "1"
+            raise ConfigError(f"buffers={self.buffers!r}: a number of places in device memory, at least {least}.")
+        check_device(self.device)
+        for pair in self.cast.items():
+            if not all(isinstance(dtype, torch.dtype) for dtype in pair):
+                raise ConfigError(f"cast maps torch dtypes to torch dtypes, not {pair[0]!r} to {pair[1]!r}.")
+
+    def converted(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A tensor in the dtype and memory order that it is wanted in; itself where it is so."""
+        dtype = self.cast.get(tensor.dtype, tensor.dtype)
+        wanted = self.memory_format
+        if wanted is not None and tensor.dim() == 4 and not tensor.is_contiguous(memory_format=wanted):
+            return tensor.to(dtype, memory_format=wanted)
+        return tensor if dtype == tensor.dtype else tensor.to(dtype)
+
+
+def as_staging(device: str | int | torch.device | Staging | None, static: bool) -> Staging | None:
+    """What `DataLoader(device=, static=)` asks for.
+
+    Raises:
+        ConfigError: there is no such device.
+    """
+    if device is None:
+        if static:
+            raise ConfigError("static=True needs device=: it keeps batches at fixed addresses in device memory.")
+        return None
+    if isinstance(device, Staging):
+        return replace(device, static=True) if static else device
+    return Staging(device, static)
+
+
+def has_streams(device: str | int | torch.device) -> bool:
+    """Whether batches must travel to get there."""
+    return torch.device(device).type != "cpu"
+
+
+def finishes(staging: Staging) -> bool:
+    """Whether there is anything to do on the CPU."""
+    return bool(staging.cast) or staging.memory_format is not None or staging.transform is not None
+
+
+class PassThrough(Iterator[Any]):
+    """Batches that stay on the CPU, in the form that was asked for."""
+
+    def __init__(self, staging: Staging, host: Any) -> None:
+        self._staging = staging
+        self._host = host
+
+    def __len__(self) -> int:
+        return len(self._host)
+
+    def __next__(self) -> Any:
+        batch = map_leaves(next(self._host), self._converted)
+        return batch if self._staging.transform is None else self._staging.transform(batch)
+
+    def _converted(self, part: Any) -> Any:
+        if isinstance(part, Leaf) and not isinstance(part, torch.Tensor):
+            part = part.finish(part.raw(), lambda table: table)
+        return self._staging.converted(part) if type(part) is torch.Tensor else part

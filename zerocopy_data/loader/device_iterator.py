@@ -1,0 +1,97 @@
+"""An epoch whose batches lie on the device: the host's iterator, and the stager that its batches go through."""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+from ..device.staging import Stager
+
+
+class DeviceIterator(Iterator[Any]):
+    """Hands out batches on the device, in the order of the host's.
+
+    Copies of the next batches are queued before they are asked for, as far as the host has them ready: this never
+    waits for a batch while another one is there.
+
+    Args:
+        host: An iterator of a DataLoader. Where it says whether a batch is `ready`, batches are taken ahead; where it
+            counts what is returned (`handed_out`), it is told when a batch reaches the caller.
+        stager: For this iterator's use alone, until `close`.
+    """
+
+    def __init__(self, host: Any, stager: Stager) -> None:
+        self._host = host
+        self._stager = stager
+        self._ended: BaseException | None = None
+        self._finalizer = weakref.finalize(self, _drain, stager)
+        self._finalizer.atexit = False
+
+    def __len__(self) -> int:
+        return len(self._host)
+
+    def __iter__(self) -> DeviceIterator:
+        return self
+
+    def __next__(self) -> Any:
+        stager = self._stager
+        if self.closed:
+            raise StopIteration
+        stager.refuse_capture()
+        stager.release()
+        if not len(stager):
+            self._raise_if_ended()
+            try:
+                host = next(self._host)
+            except StopIteration:
+                self._end()
+                raise
+            stager.put(host)
+        batch = stager.get()
+        self._handed_out()
+        self._take_ahead()
+        return batch
+
+    @property
+    def closed(self) -> bool:
+        """Whether the stager is free again."""
+        return not self._finalizer.alive
+
+    def close(self) -> None:
+        """Ends the iterator; the device keeps nothing of the host's memory."""
+        self._finalizer()
+
+    def _take_ahead(self) -> None:
+        ready = getattr(self._host, "ready", None)
+        while self._ended is None and ready is not None and self._stager.room > 0 and ready():
+            try:
+                self._stager.put(next(self._host))
+            except (KeyboardInterrupt, SystemExit):
+                raise
+            except BaseException as error:  # raised when its turn comes, after the batches before it
+                self._ended = error.with_traceback(None)
+
+    def _raise_if_ended(self) -> None:
+        error, self._ended = self._ended, None
+        if error is None:
+            return
+        if isinstance(error, StopIteration):
+            self._end()
+        raise error
+
+    def _end(self) -> None:
+        """The epoch is over. What was handed out last stays valid until the memory serves another epoch."""
+        self._handed_out()
+        self.close()
+
+    def _handed_out(self) -> None:
+        tell = getattr(self._host, "handed_out", None)
+        if tell is not None:
+            tell()
+
+
+def _drain(stager: Stager) -> None:
+    with contextlib.suppress(Exception):  # the device may be on its way out
+        stager.drain()
