@@ -31,11 +31,6 @@ class Spec:
             count *= n
         return count * self.dtype.itemsize
 
-    @property
-    def row(self) -> tuple[torch.dtype, tuple[int, ...], tuple[int, ...]]:
-        """What tensors of one bucket have in common: all but the number of samples."""
-        return self.dtype, self.shape[1:], self.stride[1:] if self.shape and self.shape[0] else ()
-
 
 def dense(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor with its values side by side in memory, in an order that torch has a name for; most are so already."""
@@ -90,9 +85,8 @@ def _buffer(size: int, accelerator: Accelerator) -> torch.Tensor:
 class Ring:
     """Places in turn: the place of a batch is that of the batch `count` before it."""
 
-    def __init__(self, count: int, capacity: tuple[int, ...] = ()) -> None:
+    def __init__(self, count: int) -> None:
         self.places = [Place() for _ in range(count)]
-        self.capacity = capacity
         self._next = 0
 
     def next(self) -> Place:
@@ -101,44 +95,33 @@ class Ring:
         self._next = (self._next + 1) % len(self.places)
         return place
 
-    def serves(self, specs: tuple[Spec, ...]) -> bool:
-        """Whether batches of these specs fit into the memory that the ring was made with."""
-        return all(spec.nbytes <= room for spec, room in zip(specs, self.capacity, strict=True))
-
 
 class Rings:
     """The ring of every kind of batch.
 
     Args:
         count: Places a ring.
-        static: Whether addresses must stay: then each kind of batch (dtypes, shapes but for the number of samples,
-            memory order) has a ring of its own, and a larger batch of a kind gets another one. Otherwise all share one
-            ring whose buffers grow.
+        static: Whether addresses must stay: then batches of one kind, of the same dtypes, shapes and orders in memory,
+            have a ring of their own. Otherwise all share one, whose buffers grow.
     """
 
     def __init__(self, count: int, static: bool) -> None:
         self._count = count
         self._static = static
-        self._shared = Ring(count)
-        self._kinds: dict[tuple[object, ...], list[Ring]] = {}
+        self._rings: dict[tuple[Spec, ...], Ring] = {}
 
     def __len__(self) -> int:
         """Rings made so far."""
-        return sum(map(len, self._kinds.values())) if self._static else 1
+        return len(self._rings)
 
     def next(self, specs: tuple[Spec, ...]) -> Place:
         """The place for a batch of these tensors."""
-        if not self._static:
-            return self._shared.next()
-        rings = self._kinds.setdefault(tuple(spec.row for spec in specs), [])
-        # The oldest that has room: batches of one shape always meet the same one, so their addresses stay.
-        ring = next((ring for ring in rings if ring.serves(specs)), None)
+        kind = specs if self._static else ()
+        ring = self._rings.get(kind)
         if ring is None:
-            ring = Ring(self._count, tuple(spec.nbytes for spec in specs))
-            rings.append(ring)
+            ring = self._rings[kind] = Ring(self._count)
         return ring.next()
 
     def places(self) -> list[Place]:
         """All places."""
-        rings = [ring for kind in self._kinds.values() for ring in kind] if self._static else [self._shared]
-        return [place for ring in rings for place in ring.places]
+        return [place for ring in self._rings.values() for place in ring.places]
