@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import warnings
+import weakref
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
@@ -65,6 +66,7 @@ class Stager:
         self._side: Any = None  # made at the first batch: iter() alone makes no context on the device
         self._staged: deque[_Staged] = deque()
         self._copying: deque[tuple[Event, Any]] = deque()
+        weakref.finalize(self, _end, self._copying, self._pid).atexit = False
         self._lent: tuple[Place, Any] | None = None
         self._constants: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._warned = False
@@ -144,12 +146,11 @@ class Stager:
         """Forgets what is staged and waits until nothing reads host memory any more. The memory stays for later."""
         if os.getpid() != self._pid:
             return  # a forked child has no device
-        if self._lent is not None and not self.accelerator.capturing():
-            self.release()
-        for event, _ in self._copying:
-            event.synchronize()
-        self._copying.clear()
         self._staged.clear()
+        if self.accelerator.capturing():
+            return  # waiting would end the capture; what is being copied is held until the next `put`
+        self.release()
+        _wait(self._copying)
         for place in self._rings.places():  # the memory goes back to this stream's pool, behind its last readers
             for event in place.released:
                 self._side.wait_event(event)
@@ -293,3 +294,17 @@ class Stager:
 def _number(part: Any, values: list[torch.Tensor]) -> Hole:
     values.append(part)
     return Hole(len(values) - 1)
+
+
+def _wait(copying: deque[tuple[Event, Any]]) -> None:
+    """Until nothing reads host memory any more."""
+    while copying:
+        copying[0][0].synchronize()
+        copying.popleft()
+
+
+def _end(copying: deque[tuple[Event, Any]], pid: int) -> None:
+    """The stager is gone; what its copies read must outlive them."""
+    if os.getpid() == pid:
+        with contextlib.suppress(Exception):  # the device may be on its way out
+            _wait(copying)
