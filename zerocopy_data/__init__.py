@@ -15,6 +15,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from . import device
     from .device.request import Staging
     from .errors import (
         BadSampleError,
@@ -137,6 +138,7 @@ __all__ = [
     "UnfinishedPackError",
     "ZcdError",
     "compile",
+    "device",
     "open",
     "pack",
     "patch",
@@ -144,7 +146,13 @@ __all__ = [
 ]
 
 
+# Packages under this one that are part of the public face: zcd.device.memory.SwapPool.
+_PACKAGES = ("device",)
+
+
 def __getattr__(name: str) -> Any:
+    if name in _PACKAGES:
+        return importlib.import_module(f".{name}", __name__)
     try:
         module, attribute = _EXPORTS[name]
     except KeyError:

@@ -15,9 +15,9 @@ has come: copies by the bandwidth and latency of a link that the test sets, kern
 """
 
 from .backend import register, simulated, why_not
-from .machine import Fault, Machine, WallClock
+from .machine import Fault, Machine, Operation, WallClock
 
 if why_not() is None:
     register()
 
-__all__ = ["Fault", "Machine", "WallClock", "simulated", "why_not"]
+__all__ = ["Fault", "Machine", "Operation", "WallClock", "simulated", "why_not"]
