@@ -1,4 +1,4 @@
-"""Staging on the simulated device: how far copies overlap compute, and random training loops that look for torn batches.
+"""Staging on the simulated device: how far copies overlap compute, and random training loops that look for torn data.
 
     tools/dev run python benchmarks/staging.py                      the step times, in simulated and in real time
     tools/dev run python benchmarks/staging.py --schedules 10000    the random loops (about 4 minutes on two cores)
