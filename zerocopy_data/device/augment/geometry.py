@@ -55,22 +55,26 @@ def for_grid(matrices: Floats, height: int, width: int) -> npt.NDArray[np.float3
     return matrices.astype(np.float32).transpose(0, 2, 1) / half
 
 
-def base_grid(height: int, width: int, device: torch.device) -> torch.Tensor:
-    """The middles of all pixels, float32 [height * width, 3]: x, y, 1."""
-    grid = torch.ones((height, width, 3), device=device)
-    grid[..., 0] = torch.linspace((1.0 - width) * 0.5, (width - 1.0) * 0.5, width, device=device)
-    grid[..., 1] = torch.linspace((1.0 - height) * 0.5, (height - 1.0) * 0.5, height, device=device).unsqueeze(-1)
-    return grid.view(height * width, 3)
+def sampling_grid(matrices: torch.Tensor, height: int, width: int) -> torch.Tensor:
+    """Where each pixel of the result comes from, float32 [m, height, width, 2], from float32 [m, 3, 2] of `for_grid`.
+
+    Element by element and not as a product of matrices, whose rounding would depend on how many there are.
+    """
+    device = matrices.device
+    x = torch.linspace((1.0 - width) * 0.5, (width - 1.0) * 0.5, width, device=device).view(1, 1, -1)
+    y = torch.linspace((1.0 - height) * 0.5, (height - 1.0) * 0.5, height, device=device).view(1, -1, 1)
+    grid = torch.empty((len(matrices), height, width, 2), device=device)
+    for axis in range(2):
+        of_x, of_y, shift = matrices[:, :, axis].reshape(-1, 3, 1, 1).unbind(1)
+        grid[..., axis] = (x * of_x + y * of_y).add_(shift)
+    return grid
 
 
-def warp(
-    images: torch.Tensor, base: torch.Tensor, matrices: torch.Tensor, mode: str, fill: torch.Tensor
-) -> torch.Tensor:
+def warp(images: torch.Tensor, matrices: torch.Tensor, mode: str, fill: torch.Tensor) -> torch.Tensor:
     """Samples every image under its matrix.
 
     Args:
         images: [m, C, H, W].
-        base: Of `base_grid`.
         matrices: float32 [m, 3, 2], of `for_grid`.
         mode: 'nearest' or 'bilinear'.
         fill: float32 [C] for what lies outside, or [0] for zeros.
@@ -78,8 +82,8 @@ def warp(
     Returns:
         [m, C, H, W] in the images' dtype, uint8 rounded.
     """
-    m, channels, height, width = images.shape
-    grid = torch.matmul(base, matrices).view(m, height, width, 2)
+    channels = images.shape[1]
+    grid = sampling_grid(matrices, images.shape[2], images.shape[3])
     pixels = images.to(torch.float32)
     if fill.numel():  # one channel more says how much of a result came from inside
         pixels = torch.cat([pixels, torch.ones_like(pixels[:, :1])], 1)

@@ -168,10 +168,8 @@ def _plan(op: RandAugment | TrivialAugmentWide, choices: list[Choice], spec: Spe
     rounds = [_round(choice, spec, parcel) for choice in choices]
 
     def step(batch: Batch) -> None:
-        base = geometry.base_grid(spec.height, spec.width, batch.images.device)
-
         def warp(images: torch.Tensor, matrices: torch.Tensor) -> torch.Tensor:
-            return geometry.warp(images, base, matrices, op.interpolation, filling.tensor)
+            return geometry.warp(images, matrices, op.interpolation, filling.tensor)
 
         for jobs in rounds:
             for rows, change, parameters in jobs:
