@@ -131,5 +131,6 @@ def equalize(images: torch.Tensor) -> torch.Tensor:
     """Flattens the histogram of each channel of each image: torchvision's, which takes batches and never waits."""
     from .torchvision import functional
 
-    made: torch.Tensor = functional().equalize(images)
-    return made
+    is_half = images.dtype in (torch.float16, torch.bfloat16)
+    made: torch.Tensor = functional().equalize(images.to(torch.float32) if is_half else images)
+    return made.to(images.dtype)
