@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -49,9 +49,9 @@ def pictures(
     return images.contiguous(memory_format=torch.channels_last) if channels_last else images
 
 
-def layouts() -> Iterator[tuple[torch.dtype, bool]]:
+def layouts() -> list[tuple[torch.dtype, bool]]:
     """Every dtype, contiguous and channels_last."""
-    return itertools.product(DTYPES, (False, True))
+    return list(itertools.product(DTYPES, (False, True)))
 
 
 def numbers(n: int) -> list[int]:

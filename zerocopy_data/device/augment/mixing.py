@@ -65,13 +65,13 @@ def mixed_labels(labels: torch.Tensor | None, share: torch.Tensor, num_classes: 
     """Soft labels: each sample's own by its share, its partner's by the rest.
 
     Args:
-        labels: int64 [n] or floats [n, num_classes].
+        labels: Class numbers, integers [n]; or soft labels, floats [n, num_classes]; or one-hot integers of that shape.
         share: float32 [n, 2].
         num_classes: Needed for class numbers.
         op: For messages.
 
     Returns:
-        float32 [n, num_classes]; soft labels keep their dtype.
+        float32 [n, num_classes]; soft labels of floats keep their dtype.
 
     Raises:
         ConfigError: labels are missing, of another shape, or, where they lie on a CPU, out of range.
@@ -79,10 +79,10 @@ def mixed_labels(labels: torch.Tensor | None, share: torch.Tensor, num_classes: 
     if labels is None:
         raise ConfigError(f"{op} mixes labels too: call the Augment with images and labels.")
     n = len(share)
-    if labels.dim() == 2 and labels.is_floating_point() and len(labels) == n:
+    if labels.dim() == 2 and len(labels) == n:
         if num_classes not in (None, labels.shape[1]):
             raise ConfigError(f"{op}(num_classes={num_classes}): the soft labels have {labels.shape[1]} classes.")
-        soft = labels
+        soft = labels if labels.is_floating_point() else labels.to(torch.float32)
     elif labels.shape == (n,) and not labels.is_floating_point():
         if num_classes is None:
             raise ConfigError(f"{op} needs num_classes to make soft labels from class numbers.")

@@ -17,6 +17,7 @@ from .checks import colour as checked_colour
 from .checks import numbers
 from .op import Draws, Floats, Rows, Step, on_rows, ratios
 from .parcel import Parameter, Parcel
+from .torchvision import functional
 
 # torchvision's names, in its order.
 KINDS = (
@@ -133,6 +134,7 @@ class TrivialAugmentWide:
 
 
 def _check(op: RandAugment | TrivialAugmentWide, name: str) -> None:
+    functional()  # says now that torchvision is missing, not at the first batch that needs it
     bins = op.num_magnitude_bins
     if not isinstance(bins, int) or bins < 2:
         raise ConfigError(f"{name}(num_magnitude_bins={bins!r}): an int from 2.")
