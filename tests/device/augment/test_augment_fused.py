@@ -43,7 +43,7 @@ class Apart:
         return self.op.plan(*args)
 
 
-@pytest.fixture()
+@pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     made: list[str] = []
 

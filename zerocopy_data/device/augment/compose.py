@@ -18,6 +18,8 @@ from .fused import fuse
 from .mixup import MixUp
 from .op import BatchOp, Draws
 from .parcel import Parcel
+from .parts import Key
+from .whole import BatchAugment
 
 # Lanes of the generator. Those of the operations that decode a sample start with 0: the same sample under the same seed
 # must not draw its flip here from the number that placed its crop there.
@@ -30,6 +32,7 @@ class Augment:
     Example:
         augment = Augment([RandomCrop(224), RandomHorizontalFlip(), Normalize(dtype=torch.bfloat16)], seed=0)
         images = augment(images, samples=rows, epoch=3)
+        loader = DataLoader(dataset, 256, device=Staging("cuda", transform=augment.on("image", samples="index")))
 
     Parameters depend on (seed, epoch, sample) and the operation's place in the chain, so a sample becomes the same in
     any batch, on any device and after resuming; only MixUp and CutMix also depend on the sample's neighbour. They are
@@ -41,6 +44,7 @@ class Augment:
     Attributes:
         ops: The operations, in order.
         seed: Their seed.
+        mixes: Whether MixUp or CutMix is among them, which need labels.
     """
 
     def __init__(self, ops: Sequence[BatchOp], seed: int = 0) -> None:
@@ -62,7 +66,7 @@ class Augment:
         self.ops = tuple(ops)
         self.seed = seed_number(seed)
         self._fused = fuse(self.ops)
-        self._mixes = any(isinstance(op, MixUp | CutMix) for op in ops)
+        self.mixes = any(isinstance(op, MixUp | CutMix) for op in ops)
 
     def __repr__(self) -> str:
         return f"Augment({list(self.ops)!r}, seed={self.seed})"
@@ -74,7 +78,7 @@ class Augment:
         self, images: torch.Tensor, labels: torch.Tensor, *, samples: Any, epoch: int
     ) -> tuple[torch.Tensor, torch.Tensor]: ...
     def __call__(
-        self, images: torch.Tensor, labels: torch.Tensor | None = None, *, samples: Any, epoch: int
+        self, images: torch.Tensor, labels: torch.Tensor | None = None, *, samples: Any = None, epoch: Any = None
     ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
         """Augments one batch.
 
@@ -93,11 +97,18 @@ class Augment:
         Raises:
             ConfigError: an operation can't work on such a batch, or the arguments don't go together.
         """
+        if samples is None or epoch is None:
+            raise ConfigError(
+                "an Augment needs samples= and epoch=, which key the random parameters. As the transform of whole "
+                "batches, such as Staging(transform=), use augment.on(...), which takes them from the batch."
+            )
         spec = spec_of(images)
-        numbers = _sample_numbers(samples, spec.n)
+        numbers = sample_numbers(samples, spec.n)
+        if labels is not None and not isinstance(labels, torch.Tensor):
+            raise ConfigError(f"labels are {type(labels).__name__}: a tensor [n] or [n, num_classes] is needed.")
         if labels is not None and labels.device != images.device:
             raise ConfigError(f"labels lie on {labels.device}, the images on {images.device}: move them there first.")
-        if labels is None and self._mixes:
+        if labels is None and self.mixes:
             raise ConfigError("MixUp and CutMix mix labels too: call with images and labels.")
         try:
             number = operator.index(epoch)
@@ -118,8 +129,28 @@ class Augment:
             made = made.contiguous(memory_format=memory_format)
         return made if batch.labels is None else (made, batch.labels)
 
+    def on(self, images: Key, labels: Key | None = None, *, samples: Key | None = None) -> BatchAugment:
+        """These operations as a transform of whole batches, for `Staging(transform=)` and for training loops.
 
-def _sample_numbers(samples: Any, n: int) -> npt.NDArray[np.int64]:
+        Args:
+            images: Where the images lie in a batch: a key of a dict, a field of a named tuple or dataclass, or a place
+                in a list or tuple.
+            labels: Likewise; needed for MixUp and CutMix, whose soft labels take their place.
+            samples: Likewise, where each batch has its samples' numbers in the dataset, integers [n]. None numbers
+                the samples as they come, from each `set_epoch` on: see `BatchAugment`.
+
+        Raises:
+            ConfigError: MixUp or CutMix, and no labels.
+        """
+        return BatchAugment(self, images, labels, samples)
+
+
+def sample_numbers(samples: Any, n: int) -> npt.NDArray[np.int64]:
+    """The samples' numbers as they key draws.
+
+    Raises:
+        ConfigError: they are not n integers on the host.
+    """
     if isinstance(samples, torch.Tensor):
         if samples.device.type != "cpu":
             raise ConfigError(
