@@ -60,7 +60,7 @@ def test_rectangles_are_distributed_as_torchvisions() -> None:
     v2 = pytest.importorskip("torchvision.transforms.v2")
     op, theirs = RandomErasing(1.0, scale=(0.3, 0.9), ratio=(0.2, 5.0)), v2.RandomErasing(1.0, (0.3, 0.9), (0.2, 5.0))
     image = torch.zeros(3, 40, 50)
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         params = [theirs.make_params([image]) for _ in range(3000)]
     areas = np.sort([p["h"] * p["w"] for p in params if p["v"] is not None])

@@ -10,7 +10,7 @@ from augment_cases import draws_of, layouts, levels_apart, numbers, pictures, ru
 
 from zerocopy_data.device.augment import ColorJitter
 
-N = 48
+N = 32
 FULL = ColorJitter(brightness=0.4, contrast=0.5, saturation=(0.2, 1.9), hue=0.3)
 NAMES = ("brightness", "contrast", "saturation", "hue")
 
