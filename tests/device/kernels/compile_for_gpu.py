@@ -10,8 +10,24 @@ from zerocopy_data.device.kernels.triton_normalize import _kernel
 
 for element in ("i16", "i32"):
     pointers = {"images": "*u8", "table": f"*{element}", "offsets": "*i64", "flips": "*u8", "out": f"*{element}"}
-    strides = [f"{side}_{axis}" for side in ("image", "out") for axis in "ncyx"]
-    numbers = dict.fromkeys([*strides, "blocks", "height", "width", "most_down", "most_right"], "i32")
+    numbers = dict.fromkeys(
+        [
+            "image_n",
+            "image_c",
+            "image_y",
+            "image_x",
+            "out_n",
+            "out_c",
+            "out_y",
+            "out_x",
+            "blocks",
+            "height",
+            "width",
+            "most_down",
+            "most_right",
+        ],
+        "i32",
+    )
     constants = {"channels": 3, "has_offsets": True, "has_flips": True, "block": 1024}
     signature = {**pointers, **numbers, **dict.fromkeys(constants, "constexpr")}
     # A batch of more than 2^31 bytes has a stride of 64 bits.
