@@ -26,7 +26,9 @@ class Staging:
         buffers: Places in device memory: one is read while the others are being filled.
         cast: What dtypes become on the device: {torch.uint8: torch.float16} sends bytes and delivers halves.
         memory_format: torch.channels_last gives four-dimensional tensors that order in memory.
-        transform: Called with each batch on the device, on the stream of its readers; gives the batch to deliver.
+        transform: Called with each batch on the device, on the stream of its readers; gives the batch to deliver. Where
+            it has a method `prepare`, that is called before, with the batch in host memory, and gives the batch to send
+            (`device.augment.Augment.on` makes such a transform).
     """
 
     device: str | int | torch.device
@@ -44,6 +46,11 @@ class Staging:
         for pair in self.cast.items():
             if not all(isinstance(dtype, torch.dtype) for dtype in pair):
                 raise ConfigError(f"cast maps torch dtypes to torch dtypes, not {pair[0]!r} to {pair[1]!r}.")
+
+    def prepared(self, batch: Any) -> Any:
+        """The batch to send, from the one in host memory."""
+        prepare = getattr(self.transform, "prepare", None)
+        return batch if prepare is None else prepare(batch)
 
     def converted(self, tensor: torch.Tensor) -> torch.Tensor:
         """A tensor in the dtype and memory order that it is wanted in; itself where it is so."""
@@ -90,7 +97,7 @@ class PassThrough(Iterator[Any]):
         return len(self._host)
 
     def __next__(self) -> Any:
-        batch = map_leaves(next(self._host), self._converted)
+        batch = map_leaves(self._staging.prepared(next(self._host)), self._converted)
         return batch if self._staging.transform is None else self._staging.transform(batch)
 
     def _converted(self, part: Any) -> Any:

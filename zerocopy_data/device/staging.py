@@ -95,6 +95,7 @@ class Stager:
             self._copying[0][0].synchronize()
             self._collect()
         self._collect()
+        batch = self.staging.prepared(batch)
         leaves: list[tuple[Leaf | None, torch.Tensor]] = []
         skeleton = map_leaves(batch, lambda part: self._take(part, leaves))
         try:

@@ -132,6 +132,9 @@ def register() -> torch.library.Library:
     library = torch.library.Library("aten", "IMPL")
     library.impl("empty_strided", tensor.empty_strided, "PrivateUse1")
     library.impl("empty.memory_format", tensor.empty_memory_format, "PrivateUse1")
+    library.impl("arange", tensor.arange_end, "PrivateUse1")
+    library.impl("arange.start", tensor.arange, "PrivateUse1")
+    library.impl("arange.start_step", tensor.arange, "PrivateUse1")
     return library
 
 

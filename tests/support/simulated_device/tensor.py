@@ -90,6 +90,29 @@ def empty_memory_format(
     return empty(like.shape, like.stride(), dtype, device)
 
 
+def arange(
+    start: Any,
+    end: Any,
+    step: Any = 1,
+    *,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: Any = None,
+) -> SimTensor:
+    """torch's own makes an empty tensor and resizes it, which a wrapper can't follow."""
+    host = torch.arange(start, end, step, dtype=dtype)
+    made = empty(host.shape, host.stride(), host.dtype, device)
+    m = machine()
+    stream = m.current_stream(made.device.index)
+    m.queue(stream, "arange", "compute", m.launch, _assign(made.inner, host), [], [made.block])
+    return made
+
+
+def arange_end(end: Any, **kwargs: Any) -> SimTensor:
+    return arange(0, end, **kwargs)
+
+
 def _inner(value: Any) -> Any:
     return value.inner if isinstance(value, SimTensor) else value
 
