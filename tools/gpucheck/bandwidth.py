@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import shutil
 from collections.abc import Iterable
 from typing import Any
 
@@ -88,6 +89,10 @@ def _loaders(target: Target, notes: Notes) -> None:
     zcd_loader._iterator = None
     if target.small:
         return  # torch can't page-lock memory for the simulated device
+    room, needed = shutil.disk_usage("/dev/shm").free, 10 * options["batch_size"] * rows.elements * 4
+    if room < needed:
+        notes.measure("torch's loader: not measured, its workers need room in /dev/shm", room >> 20, "MiB free")
+        return
     torch_loader = torch.utils.data.DataLoader(rows, **options, pin_memory=True)
     theirs = size / _epoch(target, lambda: map(target.to_device, torch_loader)) / 1e9
     notes.measure("torch's DataLoader(pin_memory=True) and .to()", theirs, "GB/s", "the same rows")

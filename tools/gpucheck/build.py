@@ -29,7 +29,7 @@ def prepare(notes: Notes, again: bool = False) -> None:
     missing = [_PACKAGE.get(name, name) for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise NotAvailableError(f"these Python packages are missing: {', '.join(missing)}. pip install them.")
-    if not again and (where := _importable()) is not None:
+    if not again and (where := _importable(SITE.parent / "nothing")) is not None:
         notes.check("the native core is there", True, where)
         return
     shutil.rmtree(SITE, ignore_errors=True)
@@ -40,15 +40,18 @@ def prepare(notes: Notes, again: bool = False) -> None:
         )
     if importlib.util.find_spec("scikit_build_core") is not None:
         how = "built by pip"
-        _run("pip", [sys.executable, "-m", "pip", "install", "--no-build-isolation", "--no-deps", "--no-index"]
-             + ["--quiet", "--target", str(SITE), str(ROOT)])  # fmt: skip
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-build-isolation"]
+        _run("pip", [*pip, "--target", str(SITE), str(ROOT)])
     else:
         how = "built by cmake"
         _by_cmake()
-    where = _importable()
+    where = _importable(SITE)
     if where is None:
         raise RuntimeError(f"the core was {how}, and yet can't be imported from {SITE}")
+    if not where.startswith(str(SITE)):
+        raise RuntimeError(f"the core was {how} in {SITE}, but an installed one comes first: {where}. Uninstall that.")
     notes.check("the native core is there", True, f"{how}: {where}")
+    notes.line({"built": True})
 
 
 def _by_cmake() -> None:
@@ -56,8 +59,8 @@ def _by_cmake() -> None:
         raise NotAvailableError("the native core is not installed, and can't be built without cmake. Install cmake.")
     work = SITE.with_name("cmake")
     nanobind = _run("nanobind", [sys.executable, "-m", "nanobind", "--cmake_dir"]).strip()
-    _run("cmake", ["cmake", "-S", str(ROOT), "-B", str(work), "-DCMAKE_BUILD_TYPE=Release"]
-         + [f"-Dnanobind_DIR={nanobind}", f"-DPython_EXECUTABLE={sys.executable}"])  # fmt: skip
+    settings = ["-DCMAKE_BUILD_TYPE=Release", f"-Dnanobind_DIR={nanobind}", f"-DPython_EXECUTABLE={sys.executable}"]
+    _run("cmake", ["cmake", "-S", str(ROOT), "-B", str(work), *settings])
     _run("cmake --build", ["cmake", "--build", str(work), "--parallel", str(len(os.sched_getaffinity(0)))])
     ignored = shutil.ignore_patterns("src", "__pycache__", "*.so")
     shutil.copytree(ROOT / "zerocopy_data", SITE / "zerocopy_data", ignore=ignored, dirs_exist_ok=True)
@@ -74,23 +77,20 @@ def _run(name: str, command: list[str]) -> str:
     return done.stdout
 
 
-def _importable() -> str | None:
-    """Where the rows will find the core, asked of a process of its own that starts as they do."""
-    script = "import zerocopy_data._native._core as core; print(core.__file__)"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(python_path())}
+def _importable(site: Path) -> str | None:
+    """Where the core is found with this folder before what is installed, by a process that starts as the rows do."""
+    script = "from zerocopy_data._native import simd; import zerocopy_data._native._core as core; print(core.__file__)"
     command = [sys.executable, "-P", "-c", script]
+    environment = {**os.environ, "PYTHONPATH": _before_the_rest(site)}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd="/", check=False)
     return done.stdout.strip() if done.returncode == 0 else None
 
 
-def python_path() -> list[str]:
-    """What must be on sys.path, beside what is installed: our own build, or the built package in the source tree."""
-    before = os.environ.get("PYTHONPATH", "")
-    return [*([str(SITE)] if SITE.exists() else []), *(before.split(os.pathsep) if before else [])]
+def _before_the_rest(site: Path) -> str:
+    return os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 def use_build() -> None:
-    """Lets this process and those that it starts find the core."""
-    found = python_path()
-    os.environ["PYTHONPATH"] = os.pathsep.join(found)
-    sys.path[:0] = [path for path in found if path not in sys.path]
+    """Lets this process and those that it starts find what was built."""
+    os.environ["PYTHONPATH"] = _before_the_rest(SITE)
+    sys.path.insert(0, str(SITE))

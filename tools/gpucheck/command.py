@@ -50,8 +50,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     """The options."""
     parser = argparse.ArgumentParser(
         prog="tools/gpu_check",
-        description="Proves the device side of zerocopy_data on a fresh machine with torch and CUDA, without a network: "
-        "builds the native core, runs tests/cuda, measures, prints one table and writes JSON.",
+        description="Proves the device side of zerocopy_data on a fresh machine with torch and CUDA, without a "
+        "network: builds the native core, runs tests/cuda, measures, prints one table and writes JSON.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -91,8 +91,8 @@ class Check:
             return self.cannot(f"the machine can't be looked at: {row.reason}")
         if kind == "cuda" and not self.machine["gpus"]:
             return self.cannot(
-                "torch finds no CUDA device here. On a machine that has one: check nvidia-smi, and that torch is a build "
-                "with CUDA. To try the script without one: tools/gpu_check --device sim"
+                "torch finds no CUDA device here. On a machine that has one: check nvidia-smi, and that torch is a "
+                "build with CUDA. To try the script without one: tools/gpu_check --device sim"
             )
         rows = planned(kind, self.options.tests) + [PLANTS[name] for name in _names(self.options.plant)]
         wanted = _names(self.options.only)
@@ -100,11 +100,12 @@ class Check:
         if unknown:
             return self.cannot(f"--only: there is no row {', '.join(sorted(unknown))}; see --help")
         prepare = functools.partial(build.prepare, again=self.options.rebuild)
-        row, _ = run_row("build", prepare, min(100, self.left), self.folder)
+        row, found = run_row("build", prepare, min(100, self.left), self.folder)
         self.add(row)
         if row.status != "ok":
             return self.cannot(f"without the native core nothing can be checked: {row.reason}")
-        build.use_build()
+        if found.get("built"):
+            build.use_build()
         for each in rows:
             if wanted and each.name not in wanted and not each.name.startswith("planted"):
                 continue

@@ -91,12 +91,6 @@ def replay(target: Target, notes: Notes) -> None:
 
 def _captured(target: Target, trained: Trained, values: torch.Tensor, wanted: torch.Tensor) -> Callable[[], None]:
     before = trained.save()
-    module = target.module
-    current, side = module.current_stream(), module.Stream(device=target.device)
-    side.wait_stream(current)
-    with module.stream(side):
-        trained.step(values, wanted)  # libraries make their workspaces now, not during the capture
-    current.wait_stream(side)
     replayed = target.capture(lambda: trained.step(values, wanted))
     trained.load(before)
     return replayed

@@ -40,12 +40,11 @@ def run_row(name: str, work: Work, limit: float, folder: Path) -> tuple[Row, dic
     pid = os.fork()
     if pid == 0:
         _be_the_row(work, notes, said)
+    late = True
     try:
-        status = _wait(pid, start + limit)
-        late = status is None
+        late = not _ends(pid, start + limit)
     finally:
-        _end_group(pid)
-    if late:
+        _end_group(pid, gently=late)
         _, status = os.waitpid(pid, 0)
     row = Row(name, seconds=time.monotonic() - start)
     extra = _read(notes, row)
@@ -56,7 +55,7 @@ def run_row(name: str, work: Work, limit: float, folder: Path) -> tuple[Row, dic
     elif "error" in extra:
         row.status, row.reason = "failed", extra["error"]
     elif not extra.get("done"):
-        row.status, row.reason = "failed", _crash(status or 0, said)
+        row.status, row.reason = "failed", _crash(status, said)
     else:
         wrong = [each.what for each in row.measures if each.ok is False]
         if wrong:
@@ -92,25 +91,21 @@ def _be_the_row(work: Work, notes: Path, said: Path) -> None:
         os._exit(code)  # not through the interpreter's end: what a library does there is no part of the row
 
 
-def _wait(pid: int, end: float) -> int | None:
-    """The exit status, or None when it is still running at the end."""
-    while True:
-        done, status = os.waitpid(pid, os.WNOHANG)
-        if done:
-            return status
-        if time.monotonic() >= end:
-            return None
+def _ends(pid: int, limit: float) -> bool:
+    """Waits for the row's process, which stays a zombie: until it is reaped nobody else gets its number."""
+    while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+        if time.monotonic() >= limit:
+            return False
         time.sleep(0.02)
+    return True
 
 
-def _end_group(pid: int) -> None:
+def _end_group(pid: int, gently: bool) -> None:
     """Ends what is left of a row: the group that its process leads."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGTERM)
-        end = time.monotonic() + _GRACE
-        while time.monotonic() < end:
-            os.killpg(pid, 0)
-            time.sleep(0.05)
+        if gently:
+            os.killpg(pid, signal.SIGTERM)
+            _ends(pid, time.monotonic() + _GRACE)
         os.killpg(pid, signal.SIGKILL)
 
 

@@ -38,6 +38,8 @@ def train(target: Target, notes: Notes) -> None:
     for what, seconds in per_step.items():
         notes.measure(f"{name}: {what}", 1000 * seconds / steps, "ms/step", f"{size * steps / seconds:,.0f} images/s")
     compute, loading, ours, _ = per_step.values()
+    if target.small:
+        return  # what a tiny net computes is less than what turns bytes into floats
     notes.check("the step with device= takes max(compute, loading) + 15% at most", ours <= 1.15 * max(compute, loading))
 
 
@@ -57,10 +59,10 @@ def balance(target: Target, notes: Notes) -> None:
             stager.release()
             if not len(stager):
                 stager.put(batches[number % 4])
-            yield_ = stager.get()
+            batch = stager.get()
             while ahead and number + len(stager) + 1 < steps and stager.room > 0:
                 stager.put(batches[(number + len(stager) + 1) % 4])
-            yield yield_
+            yield batch
         stager.release()
 
     copying = _seconds(target, lambda: copied(True), _nothing)

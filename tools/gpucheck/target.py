@@ -67,7 +67,12 @@ class Target:
         return work
 
     def capture(self, work: Callable[[], None]) -> Callable[[], None]:
-        """Captures work that has run before; gives what replays it."""
+        """Runs work, then captures it; gives what replays it."""
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            work()  # libraries make their workspaces now, not during the capture
+        torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             work()
