@@ -1,0 +1,56 @@
+"""The cases that every device must pass, on the simulated one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from device_cases import BatchCases, EndingCases, GraphCases, SimulatedHandle, open_handle
+from device_cases.rows import Numbers
+from simulated_device import Machine, simulated, why_not
+
+import zerocopy_data as zcd
+
+pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+
+
+@pytest.fixture
+def device() -> Iterator[SimulatedHandle]:
+    with open_handle("sim") as handle:
+        yield handle
+
+
+class TestBatches(BatchCases):
+    pass
+
+
+class TestGraphs(GraphCases):
+    pass
+
+
+class TestEndings(EndingCases):
+    pass
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_only_the_named_device_is_touched(workers: int) -> None:
+    with simulated(Machine(devices=2)) as machine:
+        loader = zcd.DataLoader(Numbers(24), batch_size=4, num_workers=workers, device="sim:1")
+        assert not machine.touched
+        for values, _ in loader:
+            assert values.device == torch.device("sim:1")
+        assert machine.touched == {1}
+
+
+def test_a_fault_of_the_machine_fails_the_case() -> None:
+    with pytest.raises(AssertionError, match="race"):
+        _race()
+
+
+def _race() -> None:
+    with open_handle("sim") as handle:
+        values = torch.ones(4, device="sim")
+        handle.busy((values,))
+        with handle.module.stream(handle.module.Stream(device="sim:0")):
+            values.add_(1)  # without waiting for the reader

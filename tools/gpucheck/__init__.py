@@ -1,0 +1,1 @@
+"""What `tools/gpu_check` is made of."""
