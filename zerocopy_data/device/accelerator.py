@@ -98,6 +98,10 @@ class Accelerator:
         use_count = torch._C._storage_Use_Count
         return int(use_count(storage._cdata)) - 1  # the storage object asked is one
 
+    def storage_key(self, tensor: torch.Tensor) -> int:
+        """A number that tensors over one storage have in common, and no others while one of them lives."""
+        return int(tensor.untyped_storage()._cdata)
+
     def pin(self, address: int, size: int) -> bool:
         """Page-locks memory of this process for every device; False where that can't be done."""
         return False

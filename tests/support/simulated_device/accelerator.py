@@ -29,6 +29,10 @@ class SimulatedAccelerator(Accelerator):
         assert isinstance(tensor, SimTensor)
         return sys.getrefcount(tensor.storage) - 1  # each tensor's attribute; the argument of the call is one
 
+    def storage_key(self, tensor: torch.Tensor) -> int:
+        assert isinstance(tensor, SimTensor)
+        return id(tensor.storage)
+
     def pinned_copy(self, tensor: torch.Tensor) -> torch.Tensor:
         out = self.pinned_empty(tensor.numel() * tensor.element_size())
         # The view must not outlive the registration: it shares the storage of `out`, whose end ends it.

@@ -1,10 +1,10 @@
 """Care for device memory: `zcd.device.memory`.
 
-    pool = SwapPool("cuda", low=2 << 30, high=4 << 30)      # tensors that may wait in pinned host memory
-    cache = DeviceCache(dataset, "cuda", budget=8 << 30)    # rows that stay on the device
+    pool = SwapPool("cuda")                              # tensors that may wait in page-locked host memory
+    cache = DeviceCache(dataset, "cuda", budget=8 << 30)  # rows that stay on the device
     governor = Governor(low=2 << 30, high=4 << 30, reliefs=[cache, pool], source=TorchMemory("cuda"))
 
-Names are imported when they are first used.
+and `governor.step()` between batches. Names are imported when they are first used.
 """
 
 from __future__ import annotations
@@ -13,25 +13,28 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .cache import DeviceCache
-    from .governor import Action, Governor, InFlight, Relief
+    from .cache import CacheState, DeviceCache
+    from .governor import Action, Governor, Relief
+    from .in_flight import InFlight, Throttled
     from .limits import HostReading, SystemMemory
-    from .saved import saved_activations
-    from .swap import Handle, SwapPool
-    from .watch import DeviceReading, ProcessMemory, Seldom, TorchMemory, other_processes
+    from .saved import SavedActivations, SavedState
+    from .swap import Handle, SwapPool, SwapState
+    from .watch import DeviceReading, ProcessMemory, TorchMemory, other_processes
 
 _MODULES = {
-    "cache": ("DeviceCache",),
-    "governor": ("Action", "Governor", "InFlight", "Relief"),
+    "cache": ("CacheState", "DeviceCache"),
+    "governor": ("Action", "Governor", "Relief"),
+    "in_flight": ("InFlight", "Throttled"),
     "limits": ("HostReading", "SystemMemory"),
-    "saved": ("saved_activations",),
-    "swap": ("Handle", "SwapPool"),
-    "watch": ("DeviceReading", "ProcessMemory", "Seldom", "TorchMemory", "other_processes"),
+    "saved": ("SavedActivations", "SavedState"),
+    "swap": ("Handle", "SwapPool", "SwapState"),
+    "watch": ("DeviceReading", "ProcessMemory", "TorchMemory", "other_processes"),
 }
 _EXPORTS = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "Action",
+    "CacheState",
     "DeviceCache",
     "DeviceReading",
     "Governor",
@@ -40,12 +43,14 @@ __all__ = [
     "InFlight",
     "ProcessMemory",
     "Relief",
-    "Seldom",
+    "SavedActivations",
+    "SavedState",
     "SwapPool",
+    "SwapState",
     "SystemMemory",
+    "Throttled",
     "TorchMemory",
     "other_processes",
-    "saved_activations",
 ]
 
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+import threading
+import weakref
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from ...errors import ConfigError
-from .watch import DeviceReading
+from .marks import Marks
+from .watch import DeviceReading, TorchMemory
+
+_LOGGED = 256  # actions that are kept
 
 
 class Relief(Protocol):
@@ -22,9 +29,12 @@ class Relief(Protocol):
     def restore(self, bytes_allowed: int) -> int:
         """Takes memory again, no more than allowed; returns how many bytes (0: nothing to take, or no room)."""
 
+    def pending(self) -> int:
+        """Bytes that were given up and are not free yet, less those that may be taken and are not taken yet."""
 
-class FreeMemory(Protocol):
-    """A reading of either kind: what counts is how much is free."""
+
+class Reading(Protocol):
+    """What counts of a reading is how much is free."""
 
     @property
     def free(self) -> int: ...
@@ -33,7 +43,7 @@ class FreeMemory(Protocol):
 class MemorySource(Protocol):
     """What is read: TorchMemory, SystemMemory, or a trace."""
 
-    def read(self) -> FreeMemory: ...
+    def read(self) -> Reading: ...
 
 
 @dataclass(frozen=True)
@@ -41,242 +51,195 @@ class Action:
     """What a step did.
 
     Attributes:
-        kind: "relieve" or "restore".
-        free: Bytes that were free before.
+        step: The number of the step, from 1.
+        kind: "relieve", "restore", or "failed" where nothing could be read.
+        free: Bytes that were free before, those that were pending included.
         parts: (name of a relief, bytes) in the order in which they were asked.
+        failures: (name, what it raised). Training goes on.
     """
 
-    kind: Literal["relieve", "restore"]
+    step: int
+    kind: Literal["relieve", "restore", "failed"]
     free: int
     parts: tuple[tuple[str, int], ...]
-
-
-@dataclass
-class Marks:
-    """Two marks and what lies between: the hysteresis that governor and swap pool share.
-
-    Below `low` memory has to be given up until the middle is reached; only above `high`, for `dwell` readings in a
-    row, may it be taken again, down to the middle. So to be turned round, free memory must move by half the distance
-    of the marks without our doing: what hovers about one mark turns nothing.
-    """
-
-    low: int
-    high: int
-    dwell: int = 8
-    above: int = field(default=0, init=False)
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.low < self.high:
-            raise ConfigError(f"low={self.low} and high={self.high}: the marks must be 0 <= low < high, in bytes.")
-        if self.dwell < 1:
-            raise ConfigError(f"dwell={self.dwell}: at least one step.")
-
-    @property
-    def middle(self) -> int:
-        return (self.low + self.high) // 2
-
-    def wanted(self, free: int) -> int:
-        """Bytes to give up (positive), or that may be taken (negative); 0 leaves all as it is."""
-        if free < self.low:
-            self.above = 0
-            return self.middle - free
-        if free <= self.high:
-            self.above = 0
-            return 0
-        self.above += 1
-        if self.above < self.dwell:
-            return 0
-        self.above = 0
-        return self.middle - free
+    failures: tuple[tuple[str, str], ...] = ()
 
 
 class Governor:
     """Keeps free memory above a low mark.
 
-    `step()` is called between batches, by the thread that trains. It reads how much is free; below `low` it asks its
-    reliefs, first to last, until the middle of the marks would be reached. When free memory has stayed above `high`
-    for `dwell` steps it lets them take memory again in the reverse order, down to the middle.
-
-    Reliefs may need time: memory that one has promised counts as free until it shows, for at most `settle` steps.
+    `step()` is called between batches, by the thread that trains; or `start()` runs it in a thread of its own. It
+    reads how much is free. Below `low` it asks its reliefs, first to last, until the middle of the marks would be
+    reached. When free memory has stayed above `high` for `dwell` steps, it lets them take memory again in the reverse
+    order, down to the middle. What a relief or the source raises is noted in `log` and goes no further.
 
     Args:
         low: Bytes of free memory below which something is done.
         high: Bytes above which it is undone.
         reliefs: In the order in which they are to be asked: what costs least first. Fewer batches in flight, then
             device-resident caches, then swapped tensors.
-        source: What is read: TorchMemory(device) for a device, SystemMemory() for the host. None: readings are given
-            to `step`.
+        source: TorchMemory(device) for a device, SystemMemory() for the host.
         dwell: Steps.
-        settle: Steps.
-        capturing: Whether a graph is being captured: then nothing is read or done. Taken from a TorchMemory.
-        release_cache: Gives cached memory back to the driver when that has little left but torch's allocator much.
-            Taken from a TorchMemory.
 
     Raises:
-        ConfigError: The marks or a count make no sense.
+        ConfigError: The marks make no sense.
     """
 
-    def __init__(
-        self,
-        *,
-        low: int,
-        high: int,
-        reliefs: Sequence[Relief],
-        source: MemorySource | None = None,
-        dwell: int = 8,
-        settle: int = 8,
-        capturing: Callable[[], bool] | None = None,
-        release_cache: Callable[[], None] | None = None,
-    ) -> None:
-        if settle < 0:
-            raise ConfigError(f"settle={settle}: steps, not negative.")
+    def __init__(self, *, low: int, high: int, reliefs: Sequence[Relief], source: MemorySource, dwell: int = 8) -> None:
         self.marks = Marks(low, high, dwell)
         self.reliefs = tuple(reliefs)
         self.source = source
-        self.settle = settle
-        accelerator = getattr(source, "accelerator", None)
-        self._capturing = capturing or (accelerator.capturing if accelerator is not None else None)
-        self._release_cache = release_cache or (accelerator.release_cache if accelerator is not None else None)
-        self._freed = [0] * len(self.reliefs)  # what each has given up and not taken back
-        self._promised: tuple[int, int, int] | None = None  # (bytes that will be free, when that is, until which step)
+        self.log: deque[Action] = deque(maxlen=_LOGGED)
+        self._accelerator = source.accelerator if isinstance(source, TorchMemory) else None
+        self._given = [0] * len(self.reliefs)
         self._steps = 0
-        self._direction: str | None = None
-        self.reversals = 0
+        self._lock = threading.RLock()
+        self._watch: _Watch | None = None
 
     @property
-    def relieved(self) -> dict[str, int]:
+    def given(self) -> dict[str, int]:
         """Bytes that each relief has given up and not taken again."""
-        return {relief.name: freed for relief, freed in zip(self.reliefs, self._freed, strict=True)}
+        return {relief.name: given for relief, given in zip(self.reliefs, self._given, strict=True)}
 
-    def step(self, reading: FreeMemory | None = None) -> Action | None:
-        """Reads and acts.
-
-        Args:
-            reading: What is free; by default the source is asked.
+    def step(self) -> Action | None:
+        """Reads and acts. Does nothing while a graph is being captured on the current stream.
 
         Returns:
             What was done, if anything.
-
-        Raises:
-            ConfigError: There is neither a reading nor a source.
         """
-        self._steps += 1
-        if self._capturing is not None and self._capturing():
+        with self._lock:
+            self._steps += 1
+            action = self._step()
+            if action is not None:
+                self.log.append(action)
+            return action
+
+    def _step(self) -> Action | None:
+        if self._accelerator is not None and self._accelerator.capturing():
             return None
-        if reading is None:
-            if self.source is None:
-                raise ConfigError("Governor.step(): give it a reading, or the governor a source=.")
+        try:
             reading = self.source.read()
-        free = reading.free + self._outstanding(reading.free)
+            free = reading.free + sum(relief.pending() for relief in self.reliefs)
+        except Exception as error:
+            return Action(self._steps, "failed", 0, (), (("source", _line(error)),))
         wanted = self.marks.wanted(free)
         action: Action | None = None
         if wanted > 0:
-            action = self._relieve(wanted, reading.free)
+            action = self._relieve(wanted, free)
         elif wanted < 0:
-            action = self._restore(-wanted, reading.free)
-        self._mind_the_driver(reading)
+            action = self._restore(-wanted, free)
+        if self._accelerator is not None and isinstance(reading, DeviceReading) and self._hoards(reading):
+            try:
+                self._accelerator.release_cache()
+            except Exception as error:
+                return action or Action(self._steps, "failed", free, (), (("release_cache", _line(error)),))
         return action
 
-    def _outstanding(self, free: int) -> int:
-        """Bytes promised by reliefs that don't show yet."""
-        if self._promised is None:
-            return 0
-        promised, then, until = self._promised
-        left = promised - max(0, free - then)
-        if left <= 0 or self._steps > until:
-            self._promised = None
-            return 0
-        return left
-
     def _relieve(self, wanted: int, free: int) -> Action | None:
-        parts = []
-        outstanding = self._outstanding(free)
+        parts, failures = [], []
         for index, relief in enumerate(self.reliefs):
             if wanted <= 0:
                 break
-            freed = relief.relieve(wanted)
-            if freed > 0:
-                parts.append((relief.name, freed))
-                self._freed[index] += freed
-                wanted -= freed
-        if not parts:
-            return None
-        promised = outstanding + sum(freed for _, freed in parts)
-        self._promised = (promised, free, self._steps + self.settle)
-        return self._did("relieve", free, parts)
+            try:
+                given = relief.relieve(wanted)
+            except Exception as error:
+                failures.append((relief.name, _line(error)))
+                continue
+            if given > 0:
+                parts.append((relief.name, given))
+                self._given[index] += given
+                wanted -= given
+        return Action(self._steps, "relieve", free, tuple(parts), tuple(failures)) if parts or failures else None
 
     def _restore(self, allowed: int, free: int) -> Action | None:
-        parts = []
+        parts, failures = [], []
         for index in reversed(range(len(self.reliefs))):
-            if self._freed[index] <= 0:
+            given, relief = self._given[index], self.reliefs[index]
+            if given <= 0:
                 continue
-            taken = self.reliefs[index].restore(min(allowed, self._freed[index]))
+            try:
+                taken = relief.restore(min(allowed, given))
+            except Exception as error:
+                failures.append((relief.name, _line(error)))
+                break
             if taken > 0:
-                parts.append((self.reliefs[index].name, taken))
-                self._freed[index] = max(0, self._freed[index] - taken)
+                parts.append((relief.name, taken))
                 allowed -= taken
-            elif allowed >= self._freed[index]:
-                self._freed[index] = 0  # it declines what it gave up: it has no more use for it
-            if self._freed[index] > 0:
-                break  # what was given up later comes back in full first
-        if not parts:
-            return None
-        self._promised = None
-        return self._did("restore", free, parts)
+                self._given[index] = max(0, given - taken)
+            elif allowed >= given:
+                self._given[index] = 0  # it declines what it gave up: it has no more use for it
+            if self._given[index] > 0:
+                break  # what was given up last comes back in full first
+        return Action(self._steps, "restore", free, tuple(parts), tuple(failures)) if parts or failures else None
 
-    def _did(self, kind: Literal["relieve", "restore"], free: int, parts: list[tuple[str, int]]) -> Action:
-        if self._direction not in (None, kind):
-            self.reversals += 1
-        self._direction = kind
-        return Action(kind, free, tuple(parts))
+    def _hoards(self, reading: DeviceReading) -> bool:
+        """Whether the driver has less than the low mark left although torch's allocator could give back a good part.
 
-    def _mind_the_driver(self, reading: FreeMemory) -> None:
-        if self._release_cache is not None and isinstance(reading, DeviceReading) and hoards(reading, self.marks):
-            self._release_cache()
+        A quarter of the distance of the marks at least: giving back costs the device a halt.
+        """
+        marks = self.marks
+        return reading.driver_free < marks.low and reading.cached >= max(1, (marks.high - marks.low) // 4)
+
+    # A thread of its own
+
+    def start(self, seconds: float = 0.1) -> None:
+        """Steps every so many seconds in a thread, until `stop()` or until nothing refers to the governor any more.
+
+        The thread can't know that another one captures a graph: capture under `paused()`.
+
+        Raises:
+            ConfigError: It runs already, or `seconds` is not positive.
+        """
+        if seconds <= 0:
+            raise ConfigError(f"Governor.start: seconds={seconds} between steps must be positive.")
+        if self._watch is not None:
+            raise ConfigError("Governor.start: its thread runs already. stop() it first.")
+        self._watch = _Watch(self, seconds)
+
+    def stop(self) -> None:
+        """Ends the thread, if there is one, and waits for its end."""
+        if self._watch is not None:
+            self._watch.stop()
+            self._watch = None
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """No step is taken by another thread inside, and none is under way."""
+        with self._lock:
+            yield
+
+    def __enter__(self) -> Governor:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
 
-def hoards(reading: DeviceReading, marks: Marks) -> bool:
-    """Whether the driver has less than the low mark left although torch's allocator could give back a good part.
+class _Watch:
+    """The thread of a governor; it keeps the governor from dying only during a step."""
 
-    A quarter of the distance of the marks at least: giving back costs the device a halt.
-    """
-    return reading.driver_free < marks.low and reading.cached >= max(1, (marks.high - marks.low) // 4)
+    def __init__(self, governor: Governor, seconds: float) -> None:
+        self._end = threading.Event()
+        weakref.finalize(governor, self._end.set)
+        self._thread = threading.Thread(
+            target=_run, args=(weakref.ref(governor), self._end, seconds), name="zcd memory governor", daemon=True
+        )
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._end.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
 
 
-class InFlight:
-    """Fewer batches in flight, as a relief.
+def _run(reference: weakref.ref[Governor], end: threading.Event, seconds: float) -> None:
+    while not end.wait(seconds):
+        governor = reference()
+        if governor is None:
+            return
+        governor.step()
+        del governor
 
-    Args:
-        limit: Called with the number of batches that may be in flight from now on.
-        most: That number without a shortage.
-        bytes_each: What a batch in flight takes.
-        least: How few there may be.
 
-    Raises:
-        ConfigError: The counts make no sense.
-    """
-
-    name = "batches in flight"
-
-    def __init__(self, limit: Callable[[int], None], *, most: int, bytes_each: int, least: int = 1) -> None:
-        if not 1 <= least <= most or bytes_each < 1:
-            raise ConfigError(f"InFlight: 1 <= least <= most and bytes_each >= 1, not {least}, {most}, {bytes_each}.")
-        self._limit = limit
-        self.most = most
-        self.least = least
-        self.bytes_each = bytes_each
-        self.now = most
-
-    def relieve(self, bytes_wanted: int) -> int:
-        """Takes as many batches out of flight as make the bytes, down to `least`."""
-        return self._to(max(self.least, self.now + (-bytes_wanted // self.bytes_each)))
-
-    def restore(self, bytes_allowed: int) -> int:
-        """Lets as many fly again as the bytes hold."""
-        return -self._to(min(self.most, self.now + bytes_allowed // self.bytes_each))
-
-    def _to(self, count: int) -> int:
-        before, self.now = self.now, count
-        if count != before:
-            self._limit(count)
-        return (before - count) * self.bytes_each
+def _line(error: Exception) -> str:
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"

@@ -8,6 +8,7 @@ import torch
 
 from ...errors import DeviceMemoryError
 from ..accelerator import Accelerator, Event
+from .limits import HostMemory
 
 _STEPS = 8  # sizes between two powers of two: at most an eighth of a buffer lies idle
 _SMALLEST = 4096
@@ -24,10 +25,14 @@ class PinnedBuffers:
 
     Args:
         accelerator: For whose copies.
+        host: What knows the host's memory.
+        margin: Bytes of host memory that stay free.
     """
 
-    def __init__(self, accelerator: Accelerator) -> None:
+    def __init__(self, accelerator: Accelerator, host: HostMemory, margin: int) -> None:
         self._accelerator = accelerator
+        self._host = host
+        self._margin = margin
         self._lock = threading.Lock()
         self._idle: dict[int, list[tuple[Event | None, torch.Tensor]]] = {}
         self._closed = False
@@ -38,7 +43,8 @@ class PinnedBuffers:
         """A buffer of at least `size` bytes: uint8, what it holds is undefined.
 
         Raises:
-            DeviceMemoryError: The system gives no more page-locked memory.
+            DeviceMemoryError: It would leave the host less than the margin, or the system gives no more page-locked
+                memory.
         """
         length = rounded(size)
         with self._lock:
@@ -48,6 +54,7 @@ class PinnedBuffers:
                     del idle[index]
                     self.idle_bytes -= length
                     return buffer
+        self._check_host(length)
         try:
             buffer = self._accelerator.pinned_empty(length)
         except (RuntimeError, MemoryError) as error:
@@ -63,6 +70,18 @@ class PinnedBuffers:
         with self._lock:
             self.bytes += length
         return buffer
+
+    def _check_host(self, length: int) -> None:
+        reading = self._host.read()
+        if reading.free - length < self._margin:
+            self.trim()  # buffers of other sizes may lie idle
+            reading = self._host.read()
+        if reading.free - length < self._margin:
+            raise DeviceMemoryError(
+                f"No page-locked host memory for {length} bytes: {reading.bound} leaves {reading.free} of "
+                f"{reading.total}, of which {self._margin} stay free (host_margin=); {self.bytes} are page-locked for "
+                "swapped tensors already. Give the process more memory, or swap fewer tensors."
+            )
 
     def give(self, buffer: torch.Tensor, event: Event | None = None) -> None:
         """Takes a buffer back.

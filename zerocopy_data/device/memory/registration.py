@@ -1,4 +1,4 @@
-"""Which tensors may be given into a pool's care, and how one lies in its bytes."""
+"""Which tensors can be moved as bytes, and how one lies in them."""
 
 from __future__ import annotations
 
@@ -11,60 +11,44 @@ from ...errors import ConfigError
 
 @dataclass(frozen=True)
 class Layout:
-    """How a tensor lies over bytes.
+    """How a tensor lies in its storage.
 
     Attributes:
         dtype: Its dtype.
         shape: Its shape.
-        stride: In elements; dense: every byte belongs to exactly one element.
-        bytes: How many there are.
+        stride: In elements; need not be dense.
+        offset: In elements.
     """
 
     dtype: torch.dtype
     shape: tuple[int, ...]
     stride: tuple[int, ...]
-    bytes: int
+    offset: int
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> Layout:
-        return cls(tensor.dtype, tuple(tensor.shape), tuple(tensor.stride()), tensor.numel() * tensor.element_size())
+        """The layout of a strided tensor."""
+        return cls(tensor.dtype, tuple(tensor.shape), tuple(tensor.stride()), int(tensor.storage_offset()))
 
     def over(self, contents: torch.Tensor) -> torch.Tensor:
-        """The tensor over uint8 [at least `bytes`]; no graph leads to it."""
+        """The tensor over all bytes of a storage, uint8 [n]; no graph leads to it."""
+        whole = contents.numel() - contents.numel() % self.dtype.itemsize
         with torch.no_grad():
-            return contents[: self.bytes].view(self.dtype).as_strided(self.shape, self.stride)
+            return contents[:whole].view(self.dtype).as_strided(self.shape, self.stride, self.offset)
 
-    def check_alone(self, contents: torch.Tensor, others: int, name: str) -> None:
-        """Refuses memory that other tensors lie in.
 
-        Args:
-            contents: All bytes of the tensor's storage.
-            others: How many tensors share it.
-            name: For the message.
-
-        Raises:
-            ConfigError: There are others, or the storage is larger than the tensor.
-        """
-        if contents.numel() != self.bytes:
-            raise ConfigError(
-                f"SwapPool.register: {name!r} is a view of {self.bytes} bytes in memory of {contents.numel()}, which "
-                "can only move as a whole. Register the whole tensor, or a clone() of the part."
-            )
-        if others > 0:
-            raise ConfigError(
-                f"SwapPool.register: {others} other tensor(s) share the memory of {name!r} (views, aliases, what a "
-                "graph saved, or another handle), which would not move with it. Register one tensor for all, or a "
-                "clone()."
-            )
+def plain(tensor: torch.Tensor) -> bool:
+    """Whether the tensor is nothing but values in a storage."""
+    return not (tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
 
 
 def check_tensor(tensor: torch.Tensor, name: str, device: torch.device) -> Layout:
-    """The layout of a tensor that can be moved as bytes.
+    """The layout of a tensor that a pool can look after.
 
     Raises:
         ConfigError: It is not one.
     """
-    where = f"SwapPool.register: {name!r}"
+    where = f"SwapPool.register: {name}"
     if not isinstance(tensor, torch.Tensor):
         raise ConfigError(f"{where} is a {type(tensor).__name__}, not a tensor.")
     if tensor.device != device:
@@ -72,22 +56,8 @@ def check_tensor(tensor: torch.Tensor, name: str, device: torch.device) -> Layou
     if tensor.requires_grad:
         raise ConfigError(
             f"{where} needs a gradient, so autograd keeps it where it is. Register what needs none (optimizer state, "
-            "frozen weights, buffers); for activations there is pool.saved_activations()."
+            "frozen weights, buffers); for activations there is SavedActivations."
         )
-    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_conj() or tensor.is_neg():
-        raise ConfigError(f"{where} is no plain dense tensor. Register a contiguous() copy of its values.")
-    layout = Layout.of(tensor)
-    if tensor.storage_offset() != 0 or not _dense(layout):
-        raise ConfigError(f"{where} does not fill its memory without gaps. Register a clone() of it.")
-    return layout
-
-
-def _dense(layout: Layout) -> bool:
-    expected = 1
-    for stride, size in sorted(zip(layout.stride, layout.shape, strict=True)):
-        if size == 1:
-            continue
-        if size and stride != expected:
-            return False
-        expected *= size
-    return True
+    if not plain(tensor):
+        raise ConfigError(f"{where} is no plain strided tensor. Register a contiguous() copy of its values.")
+    return Layout.of(tensor)

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any
 
 import torch
 
 from ...errors import ConfigError
 from ..accelerator import Accelerator, accelerator_for
-
-_Reading = TypeVar("_Reading")
 
 
 @dataclass(frozen=True)
@@ -39,14 +35,16 @@ class DeviceReading:
         return self.driver_free + self.cached
 
 
-class DeviceMemory(Protocol):
-    """What knows a device's memory: torch, or a trace in a test."""
+def real_device(device: str | int | torch.device) -> Accelerator:
+    """The accelerator of a device that has memory of its own.
 
-    def read(self) -> DeviceReading: ...
-
-
-class _Source(Protocol[_Reading]):  # type: ignore[misc]
-    def read(self) -> _Reading: ...
+    Raises:
+        ConfigError: torch has no such device here, or it is the CPU.
+    """
+    accelerator = accelerator_for(device)
+    if accelerator.device.type == "cpu":
+        raise ConfigError("The CPU has no device memory: name an accelerator, or watch the host with SystemMemory().")
+    return accelerator
 
 
 class TorchMemory:
@@ -60,40 +58,12 @@ class TorchMemory:
     """
 
     def __init__(self, device: str | int | torch.device | Accelerator) -> None:
-        accelerator = device if isinstance(device, Accelerator) else accelerator_for(device)
-        if accelerator is None:
-            raise ConfigError("The CPU has no device memory. Watch host memory with SystemMemory().")
-        self.accelerator = accelerator
+        self.accelerator = device if isinstance(device, Accelerator) else real_device(device)
 
     def read(self) -> DeviceReading:
         """Asks both, of which the driver takes some ten microseconds."""
         free, total = self.accelerator.memory()
         return DeviceReading(free, total, self.accelerator.cached())
-
-
-class Seldom(Generic[_Reading]):
-    """A source that is asked at most once in some time; in between the last reading is given again.
-
-    Args:
-        source: What has `read()`.
-        seconds: How old a reading may be.
-        clock: Seconds, rising.
-    """
-
-    def __init__(
-        self, source: _Source[_Reading], seconds: float, clock: Callable[[], float] = time.perf_counter
-    ) -> None:
-        self.source = source
-        self.seconds = seconds
-        self.clock = clock
-        self._last: tuple[float, _Reading] | None = None
-
-    def read(self) -> _Reading:
-        """The last reading if it is young enough, else a new one."""
-        now = self.clock()
-        if self._last is None or now - self._last[0] >= self.seconds:
-            self._last = (now, self.source.read())
-        return self._last[1]
 
 
 @dataclass(frozen=True)
