@@ -287,8 +287,11 @@ class SwapPool:
                 self._late += 1
                 self._bring(handle)
             tensor = handle.layout.over(self._mover.use(handle.parcel))
+            # From here on `tensor` is held, and not the one to give way.
             self._note(handle)
-            self._fetch_ahead()  # while `tensor` is held, it is not the one to give way
+            while self._resident_bytes() > self._allowed() and self._evict_one():
+                pass
+            self._fetch_ahead()
             return tensor
 
     def _note(self, handle: Handle) -> None:
