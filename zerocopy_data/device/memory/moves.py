@@ -110,19 +110,16 @@ class Link:
         place.copies.append((self.outward, done))
         return done
 
-    def home(self, host: torch.Tensor, place: Place, after: Event | None = None) -> Event:
+    def home(self, host: torch.Tensor, place: Place) -> Event:
         """Copies to the device.
 
         Args:
-            host: Page-locked uint8; must not be written before the event.
+            host: Page-locked uint8, whole by now or when the homeward stream gets there; not written before the event.
             place: Target, fresh from `empty`.
-            after: Behind the copy that fills `host`, where that may not be done.
 
         Returns:
             The event behind the copy.
         """
-        if after is not None:
-            self.homeward.wait_event(after)
         with self.accelerator.on(self.homeward), torch.no_grad():
             place.bytes.copy_(host[: place.size], non_blocking=True)
         done = self.accelerator.record(self.homeward)

@@ -122,7 +122,8 @@ class Mover:
         assert parcel.place is None
         assert parcel.host is not None
         place = self.link.empty(parcel.size)
-        parcel.ready = self.link.home(parcel.host, place, parcel.copied)
+        # `host` is whole: its place was left when the copy was done, or handed to the homeward stream behind it.
+        parcel.ready = self.link.home(parcel.host, place)
         parcel.place = place
         self.home += 1
 

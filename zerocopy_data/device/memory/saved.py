@@ -258,6 +258,7 @@ class SavedActivations(AbstractContextManager["SavedActivations"]):
                     self._send(other)
                     if other.parcel.leaving:
                         self._mover.part(other.parcel, wait=True)
+            self._accelerator.synchronize()  # what was let go may wait for its users
             self._accelerator.release_cache()
             try:
                 self._mover.bring(saved.parcel)

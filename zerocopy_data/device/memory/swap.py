@@ -384,6 +384,7 @@ class SwapPool:
             while self._evict_one():
                 pass
             self._part(0, wait=True)
+            self._accelerator.synchronize()  # what was let go may wait for its users
             self._accelerator.release_cache()
             try:
                 self._mover.bring(handle.parcel)
