@@ -34,7 +34,7 @@ class FakeDevice:
         return self
 
 
-def run(seed: int, make_pool: Callable[..., Any] = SwapPool, steps: int = 40) -> list[str]:
+def run(seed: int, make_pool: Callable[..., Any] = SwapPool, steps: int = 20) -> list[str]:
     """Runs a program. Returns what went wrong: lost writes, missing order, memory that is still taken at the end."""
     rng = random.Random(seed)
     machine = Machine(
