@@ -45,7 +45,7 @@ def jumps(steps: int, seed: int) -> list[int]:
     rng = random.Random(seed)
     now, target, made = 0, 0, []
     for _ in range(steps):
-        if rng.random() < 0.05:
+        if rng.random() < 0.2:
             target = rng.randint(0, TOTAL * 3 // 4)
         now += max(-LAYER, min(LAYER, target - now))
         made.append(now)
