@@ -46,7 +46,7 @@ def jumps(steps: int, seed: int) -> list[int]:
     now, target, made = 0, 0, []
     for _ in range(steps):
         if rng.random() < 0.2:
-            target = rng.randint(0, TOTAL * 3 // 4)
+            target = rng.choice([0, 1, 2, 3]) * TOTAL // 4
         now += max(-LAYER, min(LAYER, target - now))
         made.append(now)
     return made
@@ -135,6 +135,7 @@ def _step(machine: Machine, handles: Sequence[Any], seconds: float) -> None:
     for number in order():
         with handles[number] as layer:
             machine.work(seconds, reads=(layer,), writes=(layer,))
+        del layer
 
 
 def oracle(room: Iterable[int], seconds: float = 1e-3) -> float:

@@ -104,6 +104,7 @@ class _Program:
                 self._switch()
             else:
                 self._register()
+
     def _register(self) -> None:
         size = self.rng.choice([64, 128, 256, 512])
         stride = (2, 1) if self.rng.random() < 0.7 else (1, size)

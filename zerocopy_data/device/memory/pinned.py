@@ -12,6 +12,7 @@ from .limits import HostMemory
 
 _STEPS = 8  # sizes between two powers of two: at most an eighth of a buffer lies idle
 _SMALLEST = 4096
+_WAITING = 4  # buffers of a size whose copies are not done: with more, the host is too far ahead
 
 
 def rounded(size: int) -> int:
@@ -49,6 +50,8 @@ class PinnedBuffers:
         length = rounded(size)
         with self._lock:
             idle = self._idle.get(length, [])
+            if len(idle) > _WAITING and idle[0][0] is not None:
+                idle[0][0].synchronize()
             for index, (event, buffer) in enumerate(idle):
                 if event is None or event.query():
                     del idle[index]

@@ -242,9 +242,12 @@ class SwapPool:
             self._settle()
             before = min(self._allowed(), self._registered_bytes())
             target = max(0, before - bytes_wanted)
-            while self._resident_bytes() > target and self._evict_one():
-                pass
-            after = max(target, self._resident_bytes())
+            after = target
+            while self._resident_bytes() > target:
+                if not self._evict_one():
+                    break
+                after = self._resident_bytes()
+            after = max(after, self._resident_bytes())
             if after < before:
                 self._allowance = after
             return max(0, before - after)
@@ -286,11 +289,14 @@ class SwapPool:
             if handle.parcel.place is None:
                 self._late += 1
                 self._bring(handle)
+            recalled = handle.parcel.leaving
             tensor = handle.layout.over(self._mover.use(handle.parcel))
             # From here on `tensor` is held, and not the one to give way.
             self._note(handle)
             while self._resident_bytes() > self._allowed() and self._evict_one():
                 pass
+            if recalled:  # the host is a round ahead of the copies: without this, nothing would ever be gone
+                self._part(self._allowed(), wait=True)
             self._fetch_ahead()
             return tensor
 

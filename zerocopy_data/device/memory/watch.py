@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ...errors import ConfigError
-from ..accelerator import Accelerator, accelerator_for
+from ..accelerator import Accelerator, accelerator_for, check_device
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,9 @@ def real_device(device: str | int | torch.device) -> Accelerator:
     Raises:
         ConfigError: torch has no such device here, or it is the CPU.
     """
-    accelerator = accelerator_for(device)
-    if accelerator.device.type == "cpu":
+    if check_device(device).type == "cpu":
         raise ConfigError("The CPU has no device memory: name an accelerator, or watch the host with SystemMemory().")
-    return accelerator
+    return accelerator_for(device)
 
 
 class TorchMemory:
