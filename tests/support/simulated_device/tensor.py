@@ -160,12 +160,13 @@ def _kernel(m: Any, func: Any, name: str, args: Any, kwargs: Any, sims: list[Sim
     flat, spec = tree_flatten(shapes)
     outs = [empty(t.shape, t.stride(), t.dtype, device) if isinstance(t, torch.Tensor) else t for t in flat]
     if not name.startswith(("empty", "new_empty")):
+        targets = [_inner(out) if isinstance(out, SimTensor) else None for out in outs]  # nobody's tensor is kept alive
 
         def run() -> None:
             made = tree_flatten(func(*inners, **inner_kwargs))[0]
-            for out, value in zip(outs, made, strict=True):
-                if isinstance(out, SimTensor):
-                    out.inner.copy_(value)
+            for target, value in zip(targets, made, strict=True):
+                if target is not None:
+                    target.copy_(value)
 
         made = [t for t in outs if isinstance(t, SimTensor)]
         moved = sum(map(_bytes, [*sims, *made]))

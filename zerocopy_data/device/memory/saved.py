@@ -64,7 +64,8 @@ class SavedActivations(AbstractContextManager["SavedActivations"]):
     """Inside, what autograd saves may leave the device: `with saved: loss = model(x)`, and `loss.backward()` anywhere.
 
     Whenever free memory is below `low` as a tensor is saved, the tensors that were saved first, which the backward
-    pass needs last, move to page-locked host memory until the middle of the marks is free. In the backward pass they
+    pass needs last, move to page-locked host memory until the middle of the marks is free; where less than half of
+    `low` is left, the host waits for copies that are under way. In the backward pass they
     come back ahead of use on a side stream, as long as that leaves `low` bytes free. One object serves all steps: it
     keeps its page-locked memory. Parameters, small tensors and what is still in use elsewhere stay where they are;
     so does what the host has no memory for.
@@ -227,15 +228,23 @@ class SavedActivations(AbstractContextManager["SavedActivations"]):
 
     def _relieve(self) -> None:
         """Sends away what was saved first."""
-        alive = self._all()
         free = self._source.read().free
         if free >= self._low:
             return
-        free += sum(s.parcel.size for s in alive if s.parcel.leaving)
+        alive = self._all()
+        to_come = free + sum(s.parcel.size for s in alive if s.parcel.leaving)
         for saved in alive:
-            if free >= self._middle:
-                return
+            if to_come >= self._middle:
+                break
             if self._send(saved):
+                to_come += saved.parcel.size
+        # The allocator can't wait for copies: where the host is too far ahead of them, it waits here.
+        for saved in alive:
+            if free >= self._low // 2:
+                return
+            if saved.parcel.leaving and saved.parcel.copied is not None:
+                saved.parcel.copied.synchronize()
+                self._mover.settle(saved.parcel)
                 free += saved.parcel.size
 
     def _send(self, saved: _Saved) -> bool:
