@@ -116,18 +116,22 @@ def test_a_tensor_dataset_gives_tuples_and_a_tensor_tensors(machine: Machine) ->
 @pytest.fixture
 def dataset(tmp_path: Path) -> zcd.ShardDataset:
     generator = np.random.default_rng(1)
-    fields = {"x": zcd.Tensor((4,), "float32"), "label": zcd.Scalar("int64"), "text": zcd.Text()}
-    with zcd.Writer(tmp_path / "d.zcd", fields, rows_per_shard=16) as writer:
+    fields = {
+        "x": zcd.Tensor("float32", (4,)),
+        "label": zcd.Scalar("int64"),
+        "pixels": zcd.Image("raw", (6, 5, 3)),
+        "text": zcd.Text(),
+    }
+    with zcd.DatasetWriter(tmp_path / "d.zcd", fields, shard_size=2000, row_group_size=500) as writer:
         for i in range(50):
-            writer.append({"x": generator.random(4, np.float32), "label": i, "text": f"row {i}"})
+            pixels = generator.integers(0, 256, (6, 5, 3), np.uint8)
+            writer.write({"x": generator.random(4, np.float32), "label": i, "pixels": pixels, "text": f"row {i}"})
     return zcd.open(tmp_path / "d.zcd")
 
 
 @pytest.mark.parametrize("budget", [0, 600, 1 << 20])
-def test_a_shard_dataset_by_its_columns_of_one_size(
-    machine: Machine, dataset: zcd.ShardDataset, budget: int
-) -> None:
-    kept = dataset.select(["x", "label"]).subset(range(5, 45))
+def test_a_shard_dataset_by_its_columns_of_one_size(machine: Machine, dataset: zcd.ShardDataset, budget: int) -> None:
+    kept = dataset.select(["x", "label", "pixels"]).subset(range(5, 45))
     indices = [39, 0, 7, 7, -1]
     expected = kept.subset(indices)[:]
     with _cache(kept, budget, chunks=3) as cache:
@@ -138,6 +142,9 @@ def test_a_shard_dataset_by_its_columns_of_one_size(
         }
     with pytest.raises(ConfigError, match="'text' is a list.*select"):
         _cache(dataset)
+    random_crops = zcd.open(dataset.path, [zcd.RandomResizedCrop(4)], columns=["pixels"])
+    with pytest.raises(ConfigError, match="'pixels' is random"):
+        _cache(random_crops)
 
 
 def test_the_governor_spills_the_coldest_rows_and_refills_them(machine: Machine) -> None:
