@@ -113,3 +113,7 @@ class SourceError(ZcdError):
 
 class PackError(ZcdError):
     """Packing stopped: the disk is full, a worker was killed, no sample was usable."""
+
+
+class DeviceMemoryError(ZcdError, MemoryError):
+    """A device, or the page-locked memory that its tensors move to, is full and nothing more can be moved away."""

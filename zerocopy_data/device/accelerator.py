@@ -80,6 +80,28 @@ class Accelerator:
         stats = self.module.memory_stats(self.device)
         return int(stats.get("reserved_bytes.all.current", 0)) - int(stats.get("allocated_bytes.all.current", 0))
 
+    def release_cache(self) -> None:
+        """Gives memory that torch's allocator keeps for later back to the driver. May wait for the device."""
+        with self.active():
+            self.module.empty_cache()
+
+    def contents(self, tensor: torch.Tensor) -> torch.Tensor:
+        """All bytes of the tensor's storage, uint8 [n]; no view of it: keeps nothing but the memory alive."""
+        storage = tensor.untyped_storage()
+        with self.active():
+            empty = torch.empty(0, dtype=torch.uint8, device=self.device)
+        return empty.set_(storage, 0, (storage.nbytes(),), (1,))
+
+    def holders(self, tensor: torch.Tensor) -> int:
+        """How many tensors lie over this one's storage, itself included; those that autograd saved count too."""
+        storage = tensor.untyped_storage()
+        use_count = torch._C._storage_Use_Count
+        return int(use_count(storage._cdata)) - 1  # the storage object asked is one
+
+    def storage_key(self, tensor: torch.Tensor) -> int:
+        """A number that tensors over one storage have in common, and no others while one of them lives."""
+        return int(tensor.untyped_storage()._cdata)
+
     def pin(self, address: int, size: int) -> bool:
         """Page-locks memory of this process for every device; False where that can't be done."""
         return False

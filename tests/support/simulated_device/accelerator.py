@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 
 import torch
 
 from zerocopy_data.device.accelerator import Accelerator
 
-from .tensor import machine
+from .tensor import SimTensor, machine
 
 
 class SimulatedAccelerator(Accelerator):
@@ -19,6 +20,18 @@ class SimulatedAccelerator(Accelerator):
     def unpin(self, address: int) -> None:
         with self.active():
             machine().unpin(address)
+
+    def contents(self, tensor: torch.Tensor) -> torch.Tensor:
+        assert isinstance(tensor, SimTensor)
+        return SimTensor(tensor.block.bytes[: tensor.storage.size], tensor.storage, tensor.device)
+
+    def holders(self, tensor: torch.Tensor) -> int:
+        assert isinstance(tensor, SimTensor)
+        return sys.getrefcount(tensor.storage) - 1  # each tensor's attribute; the argument of the call is one
+
+    def storage_key(self, tensor: torch.Tensor) -> int:
+        assert isinstance(tensor, SimTensor)
+        return id(tensor.storage)
 
     def pinned_copy(self, tensor: torch.Tensor) -> torch.Tensor:
         out = self.pinned_empty(tensor.numel() * tensor.element_size())

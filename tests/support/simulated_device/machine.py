@@ -66,6 +66,7 @@ class Operation:
     clock: Clock
     index: int
     finished: float | None = None
+    then: list[Callable[[], None]] = field(default_factory=list)  # to be called once it has run
 
 
 @dataclass(eq=False)
@@ -198,6 +199,7 @@ class Machine:
         self.log: list[tuple[str, str, float, float]] = []  # (engine, name, begin, end)
         self.pinned: dict[int, int] = {}  # address → size
         self.refuses_to_pin = False
+        self.host_writes: list[tuple[int, int, Operation]] = []  # (address, size, copy into it) that may not be done
         self.host_waits = 0.0
         self.captures = 0
         self._numbers = itertools.count()
@@ -308,6 +310,9 @@ class Machine:
         if operation.run is not None:
             operation.run()
             operation.run = None
+        for follow in operation.then:
+            follow()
+        operation.then = []
 
     def wait_for(self, operation: Operation) -> None:
         """The host waits until an operation is done."""
@@ -349,6 +354,24 @@ class Machine:
         """A kernel of a given duration on the current stream of the current device."""
         blocks = [[t.block for t in tensors] for tensors in (reads, writes)]  # type: ignore[attr-defined]
         return self.queue(self.current_stream(), "work", "compute", seconds, None, *blocks)
+
+    def host_written(self, address: int, size: int, operation: Operation) -> None:
+        """A copy into page-locked memory has been queued."""
+        self.host_writes = [w for w in self.host_writes if w[2].finished is None]
+        self.host_writes.append((address, size, operation))
+
+    def host_read(self, address: int, size: int, operation: Operation) -> Operation | None:
+        """A copy out of page-locked memory has been queued: the last copy into it that has not run, if any."""
+        last = None
+        for start, length, other in self.host_writes:
+            if other.finished is None and address < start + length and start < address + size:
+                last = other
+                if not _before(other, operation):
+                    self.faults.append(
+                        Fault("race", f"{operation.name} on {operation.stream}: reads host memory without waiting for "
+                                      f"{other.name} on {other.stream}")
+                    )  # fmt: skip
+        return last
 
     # What else a driver has
 

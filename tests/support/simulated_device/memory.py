@@ -28,8 +28,9 @@ class Block:
 class Storage:
     """What all views of a tensor share; when it dies its block goes back to the allocator."""
 
-    def __init__(self, allocator: Allocator, block: Block) -> None:
+    def __init__(self, allocator: Allocator, block: Block, size: int) -> None:
         self.block = block
+        self.size = size  # bytes asked for
         self.used_on: set[Stream] = set()
         weakref.finalize(self, allocator.free, block, self.used_on).atexit = False
 
@@ -52,7 +53,7 @@ class Allocator:
         machine = self.machine
         with machine.lock:
             machine.touch(self.device)
-            size = -(-max(size, 1) // _ROUND) * _ROUND
+            asked, size = size, -(-max(size, 1) // _ROUND) * _ROUND
             stream = machine.current_stream(self.device)
             self._collect()
             fitting = [b for b in self.cached if b.stream is stream and size <= b.size <= 2 * size]
@@ -68,7 +69,7 @@ class Allocator:
                 self.reserved += block.size
             self.allocated += block.size
             self.peak = max(self.peak, self.allocated)
-            return Storage(self, block)
+            return Storage(self, block, asked)
 
     @property
     def free_bytes(self) -> int:

@@ -183,12 +183,13 @@ def _kernel(m: Any, func: Any, name: str, args: Any, kwargs: Any, sims: list[Sim
     flat, spec = tree_flatten(shapes)
     outs = [empty(t.shape, t.stride(), t.dtype, device) if isinstance(t, torch.Tensor) else t for t in flat]
     if not name.startswith(("empty", "new_empty")):
+        targets = [_inner(out) if isinstance(out, SimTensor) else None for out in outs]  # nobody's tensor is kept alive
 
         def run() -> None:
             made = tree_flatten(func(*inners, **inner_kwargs))[0]
-            for out, value in zip(outs, made, strict=True):
-                if isinstance(out, SimTensor):
-                    out.inner.copy_(value)
+            for target, value in zip(targets, made, strict=True):
+                if target is not None:
+                    target.copy_(value)
 
         made = [t for t in outs if isinstance(t, SimTensor)]
         moved = sum(map(_bytes, [*sims, *made]))
@@ -217,12 +218,18 @@ def _copy(m: Any, target: torch.Tensor, source: torch.Tensor, non_blocking: bool
     seconds = m.latency + _bytes(host) / (m.h2d if to_device else m.d2h)
     later = non_blocking and host.numel() > 0 and m.is_pinned(host.data_ptr(), _extent(host))
     if to_device:
-        run = _assign(target.inner, source)
+        run, expect = _assign(target.inner, source), None
         if later and m.check:
-            run = _watched(m, target.inner, source, stream)
+            run, expect = _watched(m, target.inner, source, stream)
         operation = m.queue(stream, "h2d", "h2d", seconds, run, [], [sim.block])
+        if expect is not None:
+            filling = m.host_read(host.data_ptr(), _extent(host), operation)
+            if filling is not None:  # what is right is known only when a copy into this memory has run
+                filling.then.append(expect)
     else:
         operation = m.queue(stream, "d2h", "d2h", seconds, _assign(target, source.inner), [sim.block], [])
+        if later and m.check:
+            m.host_written(host.data_ptr(), _extent(host), operation)
     if not later:  # pageable memory: a real copy returns when it has read, or written, the host's memory
         m.wait_for(operation)
     return target
@@ -249,22 +256,29 @@ def _watched(m: Any, target: torch.Tensor, source: torch.Tensor, stream: Any) ->
     extent = _extent(source)
     kind = source.dtype
 
-    def run() -> None:
+    def now_there() -> torch.Tensor:
         import ctypes
 
         import numpy as np
 
+        memory = (ctypes.c_ubyte * extent).from_address(pointer)
+        return torch.from_numpy(np.ndarray(shape, dtype, memory, strides=strides)).view(kind)
+
+    def expect() -> None:
+        if m.is_pinned(pointer, extent):
+            expected.copy_(now_there())
+
+    def run() -> None:
         if not m.is_pinned(pointer, extent):
             m.faults.append(Fault("unpinned", "memory was unregistered while a copy out of it was queued"))
             target.copy_(expected)
             return
-        memory = (ctypes.c_ubyte * extent).from_address(pointer)
-        now = torch.from_numpy(np.ndarray(shape, dtype, memory, strides=strides)).view(kind)
+        now = now_there()
         if not torch.equal(now.contiguous().view(torch.uint8), expected.contiguous().view(torch.uint8)):
             m.faults.append(Fault("torn", f"host memory was written before a copy of it on {stream} had run"))
         target.copy_(now)
 
-    return run
+    return run, expect
 
 
 def _to_host(m: Any, source: SimTensor, kwargs: Any) -> torch.Tensor:
