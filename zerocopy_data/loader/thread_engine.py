@@ -46,6 +46,10 @@ class ThreadEngine:
         """Batches submitted and not yet taken."""
         return len(self._queue)
 
+    def ready(self) -> bool:
+        """Whether `take` would not have to wait."""
+        return bool(self._queue) and isinstance(self._queue[0], Future) and self._queue[0].done()
+
     def submit(self, indices: list[int], key: tuple[int, int]) -> None:
         """Starts the next batch."""
         if self._makers is None:
