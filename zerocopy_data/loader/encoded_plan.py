@@ -15,7 +15,7 @@ import torch
 from .. import _native
 from ..device.decode.encoded import EncodedImages
 from ..device.decode.split import BusyTime
-from ..errors import ZcdError
+from ..errors import ConfigError, ZcdError
 from ..format.fields import Image
 from ..image.program import ImageProgram, ViewValues, deferred
 from ..memory.arena import Arena
@@ -56,6 +56,11 @@ class EncodedPlan(BatchPlan):
 
     Args: as BatchPlan.
         share: How many images of a batch of so many go to the decoder; the CPU decodes the others. None: all.
+        interpolations: Those that the decoder has.
+
+    Raises:
+        ConfigError: no image column is stored encoded, or a transform resizes in a way that the decoder does not; and as
+            BatchPlan.
 
     Attributes:
         values: By Image column, what the bytes of each view are to become.
@@ -69,6 +74,7 @@ class EncodedPlan(BatchPlan):
         keep: int,
         on_error: str,
         share: Callable[[int], int] | None = None,
+        interpolations: tuple[str, ...] = ("bilinear",),
     ) -> None:
         bare, self.values = without_values(dataset)
         super().__init__(bare, batch_size, keep, on_error)
@@ -80,6 +86,17 @@ class EncodedPlan(BatchPlan):
             for name, field in dataset.fields.items()
             if isinstance(field, Image) and field.shape is None
         }
+        if not self._encoded:
+            raise ConfigError(
+                "no column of the dataset holds encoded images: there is nothing to decode. Use decode='cpu'."
+            )
+        for name, used in self._encoded.items():
+            for one in used:
+                if one not in interpolations:
+                    raise ConfigError(
+                        f"column {name!r} is resized with interpolation={one!r}, and the decoder's pixels differ from the "
+                        f"CPU's there; it has {', '.join(interpolations)}. Use that, or decode='cpu'."
+                    )
         self._blocks = {name: Arena(max(batch_size, 1) * _FIRST_BYTES, keep) for name in self._encoded}
         self._growing_blocks = threading.Lock()
 

@@ -1,7 +1,8 @@
-"""Decoding of images by something else than the native core: DALI or nvJPEG on a GPU, DALI on the CPU."""
+"""Decoding of images by something else than the native core: DALI or torchcodec, on a GPU or on the CPU."""
 
 from .dali import Dali
 from .encoded import EncodedImages
+from .light import TorchCodec
 from .protocol import DecoderFactory, DecoderRefusedError, ImageDecoder
 
-__all__ = ["Dali", "DecoderFactory", "DecoderRefusedError", "EncodedImages", "ImageDecoder"]
+__all__ = ["Dali", "DecoderFactory", "DecoderRefusedError", "EncodedImages", "ImageDecoder", "TorchCodec"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections import deque
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -14,11 +14,11 @@ from torch.utils.dlpack import from_dlpack
 from ... import _native
 from ...errors import ConfigError
 from .encoded import CORNER, CUT, FLIP, RESIZED, EncodedImages
+from .held import HeldUntilRead
 from .protocol import DecoderRefusedError
 
 INSTALL = "pip install nvidia-dali-cuda130"
 _DEPTH = 2  # one batch in the making, one whose inputs are there: DALI's threads don't wait for us between two
-_INTERPOLATIONS = {"nearest": "INTERP_NN", "bilinear": "INTERP_LINEAR", "bicubic": "INTERP_CUBIC"}
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,8 @@ class Dali:
         ConfigError: a number of threads below one.
     """
 
+    # Bilinear is within one step of Pillow's nearly everywhere; DALI's other filters are other filters.
+    interpolations: ClassVar[tuple[str, ...]] = ("bilinear",)
     device: str | None = None
     threads: int = 2
     regions: bool | None = None
@@ -60,7 +62,7 @@ class Dali:
 
 
 class DaliDecoder:
-    """The decoder: one pipeline for each size and interpolation, built at its first batch and used until `close`.
+    """The decoder: one pipeline for each size, built at its first batch and used until `close`.
 
     A pipeline takes batches of up to a number of images; a larger batch gets a new one. After a batch that DALI refuses
     its pipeline is given up, and the next batch gets a new one, which takes some milliseconds.
@@ -76,13 +78,13 @@ class DaliDecoder:
         self.pipelines_built = 0
         self._threads = threads
         self._regions = regions
-        self._pipelines: dict[tuple[int, int, str], _Pipeline] = {}
+        self._pipelines: dict[tuple[int, int], _Pipeline] = {}
 
     def submit(self, encoded: EncodedImages) -> _Running:
         """Starts on a batch: see `ImageDecoder`."""
         if not encoded.encoded:
             return _Running(self, encoded, None)
-        key = (encoded.height, encoded.width, encoded.interpolation)
+        key = (encoded.height, encoded.width)
         pipeline = self._pipelines.get(key)
         if pipeline is None or not pipeline.takes(encoded):
             # Never fewer images than before, and never the plainer graph: batches that differ share one pipeline.
@@ -159,17 +161,17 @@ class _Pipeline:
         device: torch.device,
         threads: int,
         regions: bool,
-        key: tuple[int, int, str],
+        size: tuple[int, int],
         room: int,
         windowed: bool,
     ) -> None:
         self.room = room
         self.windowed = windowed
         self._device = device
-        self._size = key[:2]
+        self._size = size
         self._held: deque[EncodedImages] = deque()
-        self._read: deque[tuple[Any, EncodedImages]] = deque()
-        self._pipe = self._graph(threads, regions, key[2])
+        self._read = HeldUntilRead()
+        self._pipe = self._graph(threads, regions)
         self._prime()
 
     @property
@@ -181,7 +183,7 @@ class _Pipeline:
         """Whether a batch fits this graph."""
         return not self.given_up and encoded.encoded <= self.room and (self.windowed or not _windowed(encoded))
 
-    def _graph(self, threads: int, regions: bool, interpolation: str) -> Any:
+    def _graph(self, threads: int, regions: bool) -> Any:
         # Not by `import`: DALI's stubs disagree with its documentation (device_id=None is refused there).
         dali: Any = importlib.import_module("nvidia.dali")
         fn: Any = importlib.import_module("nvidia.dali.fn")
@@ -212,7 +214,7 @@ class _Pipeline:
                 images = fn.decoders.image_slice(data, start=corner, shape=extent, axes=[0, 1], **common)
             else:
                 images = fn.slice(fn.decoders.image(data, **common), start=corner, shape=extent, axes=[0, 1])
-            filters = {"interp_type": getattr(types, _INTERPOLATIONS[interpolation]), "antialias": True}
+            filters = {"interp_type": types.INTERP_LINEAR, "antialias": True}
             window: dict[str, Any] = {}
             if self.windowed:
                 size = fn.external_source(name="size", device="cpu", ndim=1, dtype=types.FLOAT)
@@ -268,12 +270,7 @@ class _Pipeline:
         """The oldest batch's pixels, ordered on the current stream."""
         out = self._share()
         encoded = self._held.popleft()
-        if self._device.type != "cpu":  # the GPU may still be reading
-            event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            event.record(torch.cuda.current_stream(self._device))
-            self._read.append((event, encoded))
-            while self._read and self._read[0][0].query():
-                self._read.popleft()
+        self._read.hold(encoded, self._device)
         return out
 
     def _share(self) -> torch.Tensor:
@@ -291,7 +288,5 @@ class _Pipeline:
     def close(self) -> None:
         """Ends the pipeline, and then lets go of the memory that it may have been reading."""
         self._pipe = None
-        for event, _ in self._read:
-            event.synchronize()
-        self._read.clear()
+        self._read.close()
         self._held.clear()

@@ -56,6 +56,10 @@ class ImageDecoder(Protocol):
 class DecoderFactory(Protocol):
     """A decoder as the user declares it: `DataLoader(decode=…)`."""
 
+    @property
+    def interpolations(self) -> tuple[str, ...]:
+        """Those whose pixels are within the stated tolerance of the CPU path's."""
+
     def open(self, device: torch.device) -> ImageDecoder:
         """Makes the decoder for a device.
 
