@@ -71,12 +71,21 @@ class BatchPlan:
         keep: Free slots that are kept for reuse.
         on_error: 'raise', 'skip' or 'substitute'.
         device: Whether batches go to a device: then images stay bytes, as `Levelled`s that get their values there.
+        deferred: Whether they stay so in any case.
 
     Raises:
         ConfigError: samples cannot be stacked, with the reason in words.
     """
 
-    def __init__(self, dataset: NativeDataset, batch_size: int, keep: int, on_error: str, device: bool = False) -> None:
+    def __init__(
+        self,
+        dataset: NativeDataset,
+        batch_size: int,
+        keep: int,
+        on_error: str,
+        device: bool = False,
+        deferred: bool = False,
+    ) -> None:
         reason = why_not_stackable(dataset)
         if reason is not None:
             raise ConfigError(reason)
@@ -93,7 +102,7 @@ class BatchPlan:
             self._columns[name] = dataset.native_column(name)
             if isinstance(field, Image):
                 self._programs[name] = dataset.program(name)
-                if device:
+                if device or deferred:
                     self._programs[name], self._values[name] = dataset.deferred(name)
         self._growing = threading.Lock()
         self.layout = self._lay_out(batch_size)
@@ -259,7 +268,7 @@ class BatchPlan:
                 continue
             tensors: list[Any] = [leaf.tensor(slot, count) for leaf in layout.leaves[name]]
             if name in self._values:
-                tensors = list(map(_with_values, tensors, self._values[name]))
+                tensors = list(map(with_values, tensors, self._values[name]))
             program = self._programs.get(name)
             out[name] = tensors if program is not None and program.multi else tensors[0]
         return list(out.values()) if self.dataset.tupled else out
@@ -320,7 +329,7 @@ def _leaf_types(field: Field, program: ImageProgram | None) -> list[tuple[str, t
     raise AssertionError(field)
 
 
-def _with_values(images: torch.Tensor, values: ViewValues) -> Levelled:
+def with_values(images: torch.Tensor, values: ViewValues) -> Levelled:
     """What makes of the bytes what the CPU path would have made of them."""
     memory_format = torch.channels_last if values.memory_format == "channels_last" else torch.contiguous_format
     table = None if values.table is None else torch.from_numpy(values.table)

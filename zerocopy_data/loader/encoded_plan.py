@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import copy
+import functools
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Executor
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,53 +17,29 @@ from ..device.decode.encoded import EncodedImages
 from ..device.decode.split import BusyTime
 from ..errors import ConfigError, ZcdError
 from ..format.fields import Image
-from ..image.program import ImageProgram, ViewValues, deferred
 from ..memory.arena import Arena
-from .batch import CANCELLED, UNSUPPORTED, BatchPlan, Layout, Slot, integers
-from .native import Faults, NativeDataset, same_samples
+from .batch import CANCELLED, UNSUPPORTED, BatchPlan, Layout, Slot, integers, with_values
+from .native import Faults, NativeDataset
 from .skipped import Skipped
 
 _GEOMETRY = 9  # int32 values a view of an image: see device.decode.encoded
 _FIRST_BYTES = 64 << 10  # guess of an image's bytes before any is known
 
-Dataset_ = TypeVar("Dataset_", bound=NativeDataset)
-
-
-def without_values(dataset: Dataset_) -> tuple[Dataset_, Mapping[str, tuple[ViewValues, ...]]]:
-    """The same samples with their images as bytes in channels-last memory.
-
-    Returns:
-        The dataset, and by Image column what each view's bytes are to become.
-    """
-    programs: dict[str, ImageProgram] = {}
-    values: dict[str, tuple[ViewValues, ...]] = {}
-    for name, field in dataset.fields.items():
-        if isinstance(field, Image):
-            size = field.shape[:2] if field.shape is not None else None
-            options = dataset.options
-            ops = dataset.transforms.get(name, ())
-            programs[name], values[name] = deferred(ops, options.orient, options.pixel_limit, size)
-    bare = copy.copy(dataset)
-    bare.__dict__["_programs"] = programs
-    return bare, values
-
 
 class EncodedPlan(BatchPlan):
     """A BatchPlan whose Image columns come out as EncodedImages, one a view; all other columns are as they were.
 
-    Values (Normalize, ToDtype) are not applied: `values` says what is left to be done. Images that are stored as pixels
-    come out as uint8 tensors.
+    Images that are stored as pixels come out as `Levelled`s: values are left to whoever finishes the batch.
 
     Args: as BatchPlan.
         share: How many images of a batch of so many go to the decoder; the CPU decodes the others. None: all.
         interpolations: Those that the decoder has.
 
     Raises:
-        ConfigError: no image column is stored encoded, or a transform resizes in a way that the decoder does not; and as
-            BatchPlan.
+        ConfigError: no image column is stored encoded, or a transform resizes in a way that the decoder does not; and
+            as BatchPlan.
 
     Attributes:
-        values: By Image column, what the bytes of each view are to become.
         busy: The time that the CPU has spent on its share.
     """
 
@@ -73,16 +49,15 @@ class EncodedPlan(BatchPlan):
         batch_size: int,
         keep: int,
         on_error: str,
+        device: bool = False,
         share: Callable[[int], int] | None = None,
         interpolations: tuple[str, ...] = ("bilinear",),
     ) -> None:
-        bare, self.values = without_values(dataset)
-        super().__init__(bare, batch_size, keep, on_error)
+        super().__init__(dataset, batch_size, keep, on_error, device, deferred=True)
         self.busy = BusyTime()
-        self._source = dataset
         self._share = share
         self._encoded = {
-            name: _interpolations(dataset, name, len(self.values[name]))
+            name: _interpolations(dataset, name, len(self._programs[name].views))
             for name, field in dataset.fields.items()
             if isinstance(field, Image) and field.shape is None
         }
@@ -94,15 +69,11 @@ class EncodedPlan(BatchPlan):
             for one in used:
                 if one not in interpolations:
                     raise ConfigError(
-                        f"column {name!r} is resized with interpolation={one!r}, and the decoder's pixels differ from the "
-                        f"CPU's there; it has {', '.join(interpolations)}. Use that, or decode='cpu'."
+                        f"column {name!r} is resized with interpolation={one!r}, and the decoder's pixels differ from "
+                        f"the CPU's there; it has {', '.join(interpolations)}. Use that, or decode='cpu'."
                     )
         self._blocks = {name: Arena(max(batch_size, 1) * _FIRST_BYTES, keep) for name in self._encoded}
         self._growing_blocks = threading.Lock()
-
-    def serves(self, dataset: NativeDataset, keep: int, on_error: str) -> bool:
-        """Whether this plan makes the same batches as a new one would."""
-        return same_samples(self._source, dataset) and self._keep == keep and self.on_error == on_error
 
     def make(
         self,
@@ -211,6 +182,7 @@ class EncodedPlan(BatchPlan):
                     interpolation=interpolation,
                     rows=rows,
                     remake=remake,
+                    wrap=functools.partial(with_values, values=self._values[name][view]),
                 )
             )
         return made

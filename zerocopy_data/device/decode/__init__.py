@@ -4,5 +4,6 @@ from .dali import Dali
 from .encoded import EncodedImages
 from .light import TorchCodec
 from .protocol import DecoderFactory, DecoderRefusedError, ImageDecoder
+from .request import Shared
 
-__all__ = ["Dali", "DecoderFactory", "DecoderRefusedError", "EncodedImages", "ImageDecoder", "TorchCodec"]
+__all__ = ["Dali", "DecoderFactory", "DecoderRefusedError", "EncodedImages", "ImageDecoder", "Shared", "TorchCodec"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
+import os
 from collections import deque
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -15,7 +17,7 @@ from ... import _native
 from ...errors import ConfigError
 from .encoded import CORNER, CUT, FLIP, RESIZED, EncodedImages
 from .held import HeldUntilRead
-from .protocol import DecoderRefusedError
+from .protocol import DecoderRefusedError, is_installed
 
 INSTALL = "pip install nvidia-dali-cuda130"
 _DEPTH = 2  # one batch in the making, one whose inputs are there: DALI's threads don't wait for us between two
@@ -46,19 +48,29 @@ class Dali:
         if self.threads < 1:
             raise ConfigError(f"Dali(threads={self.threads!r}): at least one thread.")
 
+    def check(self, device: torch.device) -> None:
+        """See `DecoderFactory`."""
+        self._where(device)
+
     def open(self, device: torch.device) -> DaliDecoder:
         """Makes the decoder: see `DecoderFactory`."""
-        where = torch.device(self.device) if self.device is not None else device
-        if where.type not in ("cpu", "cuda"):
-            raise ConfigError(f"DALI decodes on CUDA devices and on the CPU, not on {where}. Use decode='cpu'.")
-        if where.type == "cuda" and not torch.cuda.is_available():
-            raise ConfigError("DALI is to decode on a CUDA device, but torch finds none. Use decode='cpu'.")
+        where = self._where(device)
         try:
             importlib.import_module("nvidia.dali")
         except ImportError as error:
             raise ConfigError(f"DALI is not installed ({error}). Install it with: {INSTALL}") from None
         regions = where.type == "cpu" if self.regions is None else self.regions
         return DaliDecoder(where, self.threads, regions)
+
+    def _where(self, device: torch.device) -> torch.device:
+        where = torch.device(self.device) if self.device is not None else device
+        if where.type not in ("cpu", "cuda"):
+            raise ConfigError(f"DALI decodes on CUDA devices and on the CPU, not on {where}. Use decode='cpu'.")
+        if where.type == "cuda" and not torch.cuda.is_available():
+            raise ConfigError("DALI is to decode on a CUDA device, but torch finds none. Use decode='cpu'.")
+        if not is_installed("nvidia.dali"):
+            raise ConfigError(f"DALI is not installed. Install it with: {INSTALL}")
+        return where
 
 
 class DaliDecoder:
@@ -79,11 +91,38 @@ class DaliDecoder:
         self._threads = threads
         self._regions = regions
         self._pipelines: dict[tuple[int, int], _Pipeline] = {}
+        self._read = HeldUntilRead()
+        self._pid = os.getpid()
 
     def submit(self, encoded: EncodedImages) -> _Running:
         """Starts on a batch: see `ImageDecoder`."""
-        if not encoded.encoded:
-            return _Running(self, encoded, None)
+        running = _Running(self, encoded)
+        if encoded.encoded:
+            self._start(running)
+        else:
+            shape = (0, encoded.height, encoded.width, 3)
+            running.out = torch.empty(shape, dtype=torch.uint8, device=self.device)
+        return running
+
+    def decode(self, encoded: EncodedImages) -> torch.Tensor:
+        """Decodes a batch: see `ImageDecoder`."""
+        return self.submit(encoded).result()
+
+    def close(self) -> None:
+        """Ends the pipelines and their threads."""
+        if os.getpid() != self._pid:
+            # A forked child: to end threads that are not here would take for ever. Never destroyed, then.
+            for held in (self._read, *self._pipelines.values()):
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(held))
+            self._read = HeldUntilRead()
+        else:
+            for pipeline in self._pipelines.values():
+                pipeline.close()
+            self._read.close()
+        self._pipelines.clear()
+
+    def _start(self, running: _Running) -> None:
+        encoded = running.encoded
         key = (encoded.height, encoded.width)
         pipeline = self._pipelines.get(key)
         if pipeline is None or not pipeline.takes(encoded):
@@ -93,52 +132,41 @@ class DaliDecoder:
             pipeline = _Pipeline(self.device, self._threads, self._regions, key, room, windowed)
             self.pipelines_built += 1
             self._pipelines[key] = pipeline
-        try:
-            pipeline.feed(encoded)
-        except RuntimeError as error:
-            self._give_up(pipeline)
-            raise DecoderRefusedError(_first_line(error)) from error
-        return _Running(self, encoded, pipeline)
-
-    def decode(self, encoded: EncodedImages) -> torch.Tensor:
-        """Decodes a batch: see `ImageDecoder`."""
-        return self.submit(encoded).result()
-
-    def close(self) -> None:
-        """Ends the pipelines and their threads."""
-        for pipeline in self._pipelines.values():
-            pipeline.close()
-        self._pipelines.clear()
-
-    def _give_up(self, pipeline: _Pipeline) -> None:
-        pipeline.close()
-        for key, current in list(self._pipelines.items()):
-            if current is pipeline:
-                del self._pipelines[key]
+        running.pipeline = pipeline
+        pipeline.put(running)
 
 
 class _Running:
-    """A batch in a pipeline."""
+    """A batch that is, or will be, in a pipeline.
 
-    def __init__(self, decoder: DaliDecoder, encoded: EncodedImages, pipeline: _Pipeline | None) -> None:
+    Attributes:
+        encoded: The batch. Its host memory is held through this.
+        pipeline: Where it is.
+        out: What came out of that.
+        error: Or why nothing did.
+    """
+
+    def __init__(self, decoder: DaliDecoder, encoded: EncodedImages) -> None:
+        self.encoded = encoded
+        self.pipeline: _Pipeline | None = None
+        self.out: torch.Tensor | None = None
+        self.error: RuntimeError | None = None
         self._decoder = decoder
-        self._encoded = encoded
-        self._pipeline = pipeline
 
     def result(self) -> torch.Tensor:
         """See `Pending`."""
-        encoded, device = self._encoded, self._decoder.device
-        if self._pipeline is None:
-            empty = torch.empty((0, encoded.height, encoded.width, 3), dtype=torch.uint8, device=device)
-            return encoded.merged(empty)
-        if self._pipeline.given_up:  # after another batch: this one has done nothing wrong
-            return self._decoder.decode(encoded)
-        try:
-            decoded = self._pipeline.take()
-        except RuntimeError as error:
-            self._decoder._give_up(self._pipeline)
-            raise DecoderRefusedError(_first_line(error)) from error
-        return encoded.merged(decoded)
+        while self.out is None and self.error is None:
+            assert self.pipeline is not None
+            if self.pipeline.given_up:  # after another batch: this one has done nothing wrong
+                self._decoder._start(self)
+            else:
+                self.pipeline.advance()
+        if self.out is None:
+            assert self.error is not None
+            raise DecoderRefusedError(_first_line(self.error)) from self.error
+        merged = self.encoded.merged(self.out)
+        self._decoder._read.hold(self.encoded, self._decoder.device)
+        return merged
 
 
 def _windowed(encoded: EncodedImages) -> bool:
@@ -169,8 +197,8 @@ class _Pipeline:
         self.windowed = windowed
         self._device = device
         self._size = size
-        self._held: deque[EncodedImages] = deque()
-        self._read = HeldUntilRead()
+        self._waiting: deque[_Running] = deque()
+        self._inside: deque[_Running] = deque()
         self._pipe = self._graph(threads, regions)
         self._prime()
 
@@ -243,11 +271,32 @@ class _Pipeline:
         for _ in range(_DEPTH):
             self._share()
 
-    def feed(self, encoded: EncodedImages) -> None:
-        """Gives a batch to DALI. Its host memory is held until `take` has returned it."""
-        self._held.append(encoded)
-        self._feed(encoded.streams(), encoded.geometry)
-        self._pipe.schedule_run()
+    def put(self, running: _Running) -> None:
+        """Gives a batch to DALI, or keeps it until there is room in its queue: views of one size share a pipeline."""
+        self._waiting.append(running)
+        self._fill()
+
+    def advance(self) -> None:
+        """Waits for the oldest batch, and gives it its pixels, ordered on the current stream; or its error."""
+        running = self._inside.popleft()
+        try:
+            running.out = self._share()
+        except RuntimeError as error:
+            running.error = error
+            self.close()
+        self._fill()
+
+    def _fill(self) -> None:
+        while self._waiting and len(self._inside) < _DEPTH:
+            running = self._waiting.popleft()
+            try:
+                self._feed(running.encoded.streams(), running.encoded.geometry)
+                self._pipe.schedule_run()
+            except RuntimeError as error:
+                running.error = error
+                self.close()
+            else:
+                self._inside.append(running)
 
     def _feed(self, streams: list[Any], geometry: np.ndarray[Any, np.dtype[np.int32]]) -> None:
         feed = self._pipe.feed_input
@@ -266,13 +315,6 @@ class _Pipeline:
         feed("y", np.ascontiguousarray(top_left[:, 0]))
         feed("x", np.ascontiguousarray(top_left[:, 1]))
 
-    def take(self) -> torch.Tensor:
-        """The oldest batch's pixels, ordered on the current stream."""
-        out = self._share()
-        encoded = self._held.popleft()
-        self._read.hold(encoded, self._device)
-        return out
-
     def _share(self) -> torch.Tensor:
         if self._device.type == "cpu":
             (images,) = self._pipe.share_outputs()
@@ -288,5 +330,5 @@ class _Pipeline:
     def close(self) -> None:
         """Ends the pipeline, and then lets go of the memory that it may have been reading."""
         self._pipe = None
-        self._read.close()
-        self._held.clear()
+        self._waiting.clear()
+        self._inside.clear()

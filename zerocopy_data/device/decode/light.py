@@ -11,7 +11,7 @@ import torch
 from ...errors import ConfigError
 from .encoded import CORNER, CUT, FLIP, RESIZED, EncodedImages
 from .held import HeldUntilRead
-from .protocol import DecoderRefusedError
+from .protocol import DecoderRefusedError, is_installed
 
 INSTALL = "pip install 'torchcodec>=0.17'"
 
@@ -29,11 +29,23 @@ class TorchCodec:
     interpolations: ClassVar[tuple[str, ...]] = ("bilinear", "bicubic")
     device: str | None = None
 
-    def open(self, device: torch.device) -> TorchCodecDecoder:
-        """Makes the decoder: see `DecoderFactory`."""
+    def check(self, device: torch.device) -> None:
+        """See `DecoderFactory`."""
+        self._where(device)
+
+    def _where(self, device: torch.device) -> torch.device:
         where = torch.device(self.device) if self.device is not None else device
         if where.type not in ("cpu", "cuda"):
             raise ConfigError(f"torchcodec decodes on CUDA devices and on the CPU, not on {where}. Use decode='cpu'.")
+        if where.type == "cuda" and not torch.cuda.is_available():
+            raise ConfigError("torchcodec is to decode on a CUDA device, but torch finds none. Use decode='cpu'.")
+        if not is_installed("torchcodec.decoders"):
+            raise ConfigError(f"torchcodec is not installed. Install it with: {INSTALL}")
+        return where
+
+    def open(self, device: torch.device) -> TorchCodecDecoder:
+        """Makes the decoder: see `DecoderFactory`."""
+        where = self._where(device)
         try:
             decode = importlib.import_module("torchcodec.decoders").decode_jpeg
         except (ImportError, AttributeError, RuntimeError, OSError) as error:
@@ -68,10 +80,11 @@ class TorchCodecDecoder:
                 pictures = self._decode(streams, mode="RGB", device=self.device)
             except RuntimeError as error:
                 raise DecoderRefusedError(str(error).splitlines()[0]) from error
-            self._held.hold(encoded, self.device)
             for place, (picture, geometry) in enumerate(zip(pictures, encoded.geometry.tolist(), strict=True)):
                 out[place] = _shaped(picture, geometry, encoded)
-        return encoded.merged(out)
+        merged = encoded.merged(out)
+        self._held.hold(encoded, self.device)
+        return merged
 
     def close(self) -> None:
         """Waits until the device has read what it was given."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from typing import Protocol
 
 import torch
@@ -60,9 +61,24 @@ class DecoderFactory(Protocol):
     def interpolations(self) -> tuple[str, ...]:
         """Those whose pixels are within the stated tolerance of the CPU path's."""
 
+    def check(self, device: torch.device) -> None:
+        """Whether a decoder can be made, as far as is known without loading what it needs.
+
+        Raises:
+            ConfigError: it can't work for this device, or a package is missing.
+        """
+
     def open(self, device: torch.device) -> ImageDecoder:
         """Makes the decoder for a device.
 
         Raises:
             ConfigError: it can't work there, or a package is missing.
         """
+
+
+def is_installed(module: str) -> bool:
+    """Whether a module can be imported, without importing it (but for the packages that it lies in)."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
