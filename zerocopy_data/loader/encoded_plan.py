@@ -212,4 +212,4 @@ def _interpolations(dataset: NativeDataset, name: str, views: int) -> list[str]:
     ops = dataset.transforms.get(name, ())
     chains = ops[0].views if len(ops) == 1 and hasattr(ops[0], "views") else (ops,)
     assert len(chains) == views
-    return [[*(op.interpolation for op in chain if hasattr(op, "interpolation")), "bilinear"][-1] for chain in chains]
+    return [["bilinear", *(op.interpolation for op in chain if hasattr(op, "interpolation"))][-1] for chain in chains]
