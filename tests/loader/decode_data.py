@@ -13,20 +13,24 @@ from PIL import Image as PillowImage
 from zerocopy_data.device.decode import DecoderRefusedError, EncodedImages
 from zerocopy_data.device.decode.encoded import CORNER, CUT, FLIP, RESIZED
 
-# Measured over all 500 photographs of imagenet-sample, two epochs of RandomResizedCrop(224) and flip, against DALI 2.4
-# on the CPU: the mean difference of an image was at most 0.21 levels of 255, its 99.9th percentile at most 6.
-MEAN_LEVELS = 0.5
-PERCENTILE_LEVELS = 10.0
+# Measured over all 500 photographs of imagenet-sample, two seeds of RandomResizedCrop to 224, 112 and 32 pixels,
+# against DALI 2.4 on the CPU. Inside: no pixel was off by more than one level of 255, and 0.22 in the mean of an image. The
+# outermost rows and columns were off by up to 28 where pictures are shrunk: there DALI's filter repeats the edge, and
+# Pillow's leaves out what is not there.
+INNER_LEVELS = 1
+INNER_MEAN = 0.3
+EDGE_LEVELS = 32
 
 
 def assert_near(got: torch.Tensor, expected: torch.Tensor) -> None:
-    """uint8 [n, 3, H, W] within the tolerance, image by image. One window or flip amiss is far outside it."""
+    """uint8 [n, 3, H, W] within the tolerance. A window that is off by one pixel, or a flip, is far outside it."""
     assert got.dtype == expected.dtype == torch.uint8
     assert got.shape == expected.shape
-    for one, other in zip(got, expected, strict=True):
-        off = (one.int() - other.int()).abs().float().flatten()
-        assert off.mean() <= MEAN_LEVELS
-        assert off.quantile(0.999) <= PERCENTILE_LEVELS
+    off = (got.int() - expected.int()).abs()
+    assert off.max() <= EDGE_LEVELS
+    inner = off[:, :, 1:-1, 1:-1]
+    assert inner.max() <= INNER_LEVELS
+    assert inner.float().flatten(1).mean(1).max() <= INNER_MEAN
 
 
 class ExactDecoder:

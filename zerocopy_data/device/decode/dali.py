@@ -27,6 +27,14 @@ _DEPTH = 2  # one batch in the making, one whose inputs are there: DALI's thread
 class Dali:
     """DALI as the decoder of a DataLoader: `DataLoader(decode=Dali())`.
 
+    On its CPU backend its pixels are within one level of 255 of the CPU path's. Only where pictures are shrunk their
+    outermost rows and columns differ by more, 28 levels at most over 500 ImageNet photographs: DALI's filter repeats
+    the edge, Pillow's leaves out what is not there. nvJPEG's own rounding comes on top of that on the GPU.
+
+    DALI fills up what is missing in a damaged image, where the CPU path calls it bad. Checksums find what was damaged
+    since it was packed, and files without an end marker stay with the CPU; an image that was packed with a fault in its
+    middle goes to the model as DALI decodes it.
+
     Attributes:
         device: 'cuda', 'cuda:1', … or 'cpu'; None decodes on the loader's device.
         threads: CPU threads of DALI's own; on the GPU they parse and feed.
@@ -92,7 +100,6 @@ class DaliDecoder:
         self._regions = regions
         self._pipelines: dict[tuple[int, int], _Pipeline] = {}
         self._read = HeldUntilRead()
-        self._pid = os.getpid()
 
     def submit(self, encoded: EncodedImages) -> _Running:
         """Starts on a batch: see `ImageDecoder`."""
@@ -110,15 +117,9 @@ class DaliDecoder:
 
     def close(self) -> None:
         """Ends the pipelines and their threads."""
-        if os.getpid() != self._pid:
-            # A forked child: to end threads that are not here would take for ever. Never destroyed, then.
-            for held in (self._read, *self._pipelines.values()):
-                ctypes.pythonapi.Py_IncRef(ctypes.py_object(held))
-            self._read = HeldUntilRead()
-        else:
-            for pipeline in self._pipelines.values():
-                pipeline.close()
-            self._read.close()
+        for pipeline in self._pipelines.values():
+            pipeline.close()
+        self._read.close()
         self._pipelines.clear()
 
     def _start(self, running: _Running) -> None:
@@ -197,6 +198,7 @@ class _Pipeline:
         self.windowed = windowed
         self._device = device
         self._size = size
+        self._pid = os.getpid()
         self._waiting: deque[_Running] = deque()
         self._inside: deque[_Running] = deque()
         self._pipe = self._graph(threads, regions)
@@ -329,6 +331,14 @@ class _Pipeline:
 
     def close(self) -> None:
         """Ends the pipeline, and then lets go of the memory that it may have been reading."""
-        self._pipe = None
+        pipe, self._pipe = self._pipe, None
+        if pipe is not None and os.getpid() != self._pid:
+            # A forked child: to end threads that are not here would take for ever. So it is never destroyed.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(pipe))
+        del pipe
         self._waiting.clear()
         self._inside.clear()
+
+    def __del__(self) -> None:
+        if getattr(self, "_pipe", None) is not None:
+            self.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from typing import Any
 
@@ -14,6 +15,7 @@ class HeldUntilRead:
     """Keeps batches until the work that reads them is done."""
 
     def __init__(self) -> None:
+        self._pid = os.getpid()
         self._held: deque[tuple[Any, EncodedImages]] = deque()
 
     def hold(self, encoded: EncodedImages, device: torch.device) -> None:
@@ -28,7 +30,9 @@ class HeldUntilRead:
             self._held.popleft()
 
     def close(self) -> None:
-        """Waits for all of it."""
+        """Waits for all of it. A forked child has no device to wait for."""
+        if os.getpid() != self._pid:
+            return
         while self._held:
             event, _ = self._held.popleft()
             event.synchronize()
