@@ -11,7 +11,21 @@ from zerocopy_data.device.kernels.triton_normalize import _kernel
 for element in ("i16", "i32"):
     pointers = {"images": "*u8", "table": f"*{element}", "offsets": "*i64", "flips": "*u8", "out": f"*{element}"}
     numbers = dict.fromkeys(
-        ["image_n", "image_c", "image_y", "image_x", "out_n", "out_c", "out_y", "out_x", "blocks", "height", "width", "most_down", "most_right"],
+        [
+            "image_n",
+            "image_c",
+            "image_y",
+            "image_x",
+            "out_n",
+            "out_c",
+            "out_y",
+            "out_x",
+            "blocks",
+            "height",
+            "width",
+            "most_down",
+            "most_right",
+        ],
         "i32",
     )
     constants = {"channels": 3, "has_offsets": True, "has_flips": True, "block": 1024}
