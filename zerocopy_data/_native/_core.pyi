@@ -173,6 +173,23 @@ class Column:
         kinds are 1 ask Pillow, 2 damaged, 3 checksum, 4 cancelled, 5 misfit, 6 no descriptors or memory left."""
     def gather(self, rows: npt.NDArray[np.int64], item: int, out: Buffer) -> list[tuple[int, int, str]]:
         """Copies values of `item` bytes each. Returns faults as `decode` does: another size, or a wrong checksum."""
+    def gather_encoded(
+        self,
+        program: Program,
+        rows: npt.NDArray[np.int64],
+        seed: int,
+        epoch: int,
+        block: Buffer,
+        offsets: npt.NDArray[np.int64],
+        geometry: npt.NDArray[np.int32],
+        cancel: Cancel | None = None,
+    ) -> tuple[int, list[tuple[int, int, str]]]:
+        """Copies encoded images into `block`, one after another, and draws their parameters, without the GIL.
+
+        `offsets` is int64 [rows + 1]. `geometry` is int32 [rows, views, 9]: y, x, height, width of the cut; height and
+        width that it is resized to; top and left of the view's fixed size in that; whether it is mirrored. A row with
+        a fault takes no bytes; kind 1 asks for `decode`. Returns the bytes needed and the faults: with a smaller block
+        the call is to be made again."""
 
 class FileColumn:
     """A column whose values are whole files, read when they are decoded.
@@ -199,6 +216,18 @@ class FileColumn:
         cancel: Cancel | None = None,
     ) -> list[tuple[int, int, str]]:
         """As Column.decode. Regular files only, of at most 1 GiB."""
+    def gather_encoded(
+        self,
+        program: Program,
+        rows: npt.NDArray[np.int64],
+        seed: int,
+        epoch: int,
+        block: Buffer,
+        offsets: npt.NDArray[np.int64],
+        geometry: npt.NDArray[np.int32],
+        cancel: Cancel | None = None,
+    ) -> tuple[int, list[tuple[int, int, str]]]:
+        """As Column.gather_encoded."""
     def path(self, row: int) -> bytes: ...
     def read(self, row: int) -> bytes:
         """The file's bytes. Raises ImageError when it can't be read or is no file, OSError when the process lacks

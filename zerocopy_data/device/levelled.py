@@ -26,6 +26,10 @@ class Levelled:
     dtype: torch.dtype
     memory_format: torch.memory_format
 
+    def __len__(self) -> int:
+        """Images in the batch."""
+        return len(self.images)
+
     def raw(self) -> torch.Tensor:
         """The bytes."""
         return self.images

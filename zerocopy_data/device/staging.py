@@ -12,6 +12,7 @@ import os
 import warnings
 import weakref
 from collections import deque
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -80,16 +81,19 @@ class Stager:
         """Batches that may be put without writing over one that is staged or lent."""
         return self.staging.buffers - len(self._staged) - (self._lent is not None)
 
+    def beside(self) -> AbstractContextManager[Any]:
+        """Queues the calling thread's work on the side stream, where batches that are put are copied."""
+        if self._side is None:
+            self._side = self.accelerator.new_stream()
+        return self.accelerator.on(self._side)
+
     def put(self, batch: Any) -> None:
         """Queues the copies of a batch on the side stream.
 
         Args:
             batch: Nested tensors and `Leaf`s in host memory. It is held until its copies are done.
         """
-        accelerator = self.accelerator
         self.refuse_capture()
-        if self._side is None:
-            self._side = accelerator.new_stream()
         while len(self._copying) > self.staging.buffers + 2:
             # The host is far ahead of the device: each copy that waits holds a slot.
             self._copying[0][0].synchronize()
@@ -99,7 +103,7 @@ class Stager:
         leaves: list[tuple[Leaf | None, torch.Tensor]] = []
         skeleton = map_leaves(batch, lambda part: self._take(part, leaves))
         try:
-            with accelerator.on(self._side):
+            with self.beside():
                 sources = [self._source(leaf, tensor) for leaf, tensor in leaves]
                 self._copy(batch, skeleton, leaves, sources)
         except BaseException:

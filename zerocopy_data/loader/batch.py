@@ -21,10 +21,10 @@ from ..image.pillow import decode_with_pillow
 from ..image.program import ImageProgram, ViewValues
 from ..memory.arena import PAGE, Arena
 from .columns import positions
-from .native import NativeColumn, NativeDataset, same_samples
+from .native import Faults, NativeColumn, NativeDataset, same_samples
 from .skipped import Skipped
 
-_UNSUPPORTED, _CANCELLED, _MISFIT, _SYSTEM = 1, 4, 5, 6  # fault kinds of Column.decode
+UNSUPPORTED, CANCELLED, MISFIT, SYSTEM = 1, 4, 5, 6  # fault kinds of Column.decode
 Slot = ctypes.Array  # ctypes.Array[ctypes.c_ubyte]
 
 
@@ -71,12 +71,21 @@ class BatchPlan:
         keep: Free slots that are kept for reuse.
         on_error: 'raise', 'skip' or 'substitute'.
         device: Whether batches go to a device: then images stay bytes, as `Levelled`s that get their values there.
+        deferred: Whether they stay so in any case.
 
     Raises:
         ConfigError: samples cannot be stacked, with the reason in words.
     """
 
-    def __init__(self, dataset: NativeDataset, batch_size: int, keep: int, on_error: str, device: bool = False) -> None:
+    def __init__(
+        self,
+        dataset: NativeDataset,
+        batch_size: int,
+        keep: int,
+        on_error: str,
+        device: bool = False,
+        deferred: bool = False,
+    ) -> None:
         reason = why_not_stackable(dataset)
         if reason is not None:
             raise ConfigError(reason)
@@ -93,7 +102,7 @@ class BatchPlan:
             self._columns[name] = dataset.native_column(name)
             if isinstance(field, Image):
                 self._programs[name] = dataset.program(name)
-                if device:
+                if device or deferred:
                     self._programs[name], self._values[name] = dataset.deferred(name)
         self._growing = threading.Lock()
         self.layout = self._lay_out(batch_size)
@@ -148,18 +157,13 @@ class BatchPlan:
             IndexError: a position is outside the dataset.
             TypeError: a position is no integer.
         """
-        rows = self.dataset.rows(_integers(indices))
+        rows = self.dataset.rows(integers(indices))
         layout = self._layout_for(len(rows))
         slot: Slot[Any] = layout.arena.lease()
         bad: dict[int, ZcdError] = {}
         values: dict[str, list[Any]] = {}
         for name in self.dataset.columns:
-            if name in self._programs:
-                self._decode(name, rows, key, _outs(layout, name, slot), pooled, cancel, helpers, bad)
-            elif name in self._columns:
-                self._gather(name, rows, layout.leaves[name][0], slot, bad)
-            else:
-                values[name] = self._python_values(name, rows, bad)
+            self._column(name, rows, key, layout, slot, pooled, cancel, helpers, bad, values)
         count = len(rows)
         if bad:
             if self.on_error == "raise":
@@ -174,6 +178,26 @@ class BatchPlan:
             count = len(kept)
         return self._collate(layout, slot, count, values), [Skipped(int(rows[i]), bad[i]) for i in sorted(bad)]
 
+    def _column(
+        self,
+        name: str,
+        rows: npt.NDArray[np.int64],
+        key: tuple[int, int],
+        layout: Layout,
+        slot: Slot[Any],
+        pooled: bool,
+        cancel: _native.Cancel | None,
+        helpers: Executor | None,
+        bad: dict[int, ZcdError],
+        values: dict[str, list[Any]],
+    ) -> None:
+        if name in self._programs:
+            self._decode(name, rows, key, _outs(layout, name, slot), pooled, cancel, helpers, bad)
+        elif name in self._columns:
+            self._gather(name, rows, layout.leaves[name][0], slot, bad)
+        else:
+            values[name] = self._python_values(name, rows, bad)
+
     def _decode(
         self,
         name: str,
@@ -187,13 +211,8 @@ class BatchPlan:
     ) -> None:
         program = self._programs[name]
         faults = self._columns[name].decode(program, rows, key, outs, pooled, cancel)
-        if any(kind == _CANCELLED for _, kind, _ in faults):
-            raise CancelledError
-        for index, kind, text in faults:
-            if kind == _SYSTEM:  # no fault of the sample: to skip it would lose sound ones
-                raise ZcdError(
-                    f"row {int(rows[index])} of {self.dataset!r} {text}. Close files, or raise the limit: ulimit -n"
-                )
+        asked = [index for index, kind, _ in faults if kind == UNSUPPORTED]
+        self._refuse(name, rows, [fault for fault in faults if fault[1] != UNSUPPORTED], bad)
 
         def ask_pillow(index: int) -> None:
             row = int(rows[index])
@@ -201,11 +220,19 @@ class BatchPlan:
             pixels = decode_with_pillow(self.dataset.encoded(name, row), options.orient, options.pixel_limit)
             program.native.place_pixels(pixels, *key, row, outs, index)
 
-        asked = [index for index, kind, _ in faults if kind == _UNSUPPORTED]
-        failures = _each(ask_pillow, asked, helpers)
-        failures.update({index: (text, kind == _MISFIT) for index, kind, text in faults if kind != _UNSUPPORTED})
-        for index, (text, misfit) in failures.items():
+        for index, (text, misfit) in _each(ask_pillow, asked, helpers).items():
             bad.setdefault(index, self.dataset.bad_sample(name, int(rows[index]), text, misfit))
+
+    def _refuse(self, name: str, rows: npt.NDArray[np.int64], faults: Faults, bad: dict[int, ZcdError]) -> None:
+        """Adds the samples with these faults to the bad ones; raises for what is no fault of a sample."""
+        if any(kind == CANCELLED for _, kind, _ in faults):
+            raise CancelledError
+        for index, kind, text in faults:
+            if kind == SYSTEM:  # no fault of the sample: to skip it would lose sound ones
+                raise ZcdError(
+                    f"row {int(rows[index])} of {self.dataset!r} {text}. Close files, or raise the limit: ulimit -n"
+                )
+            bad.setdefault(index, self.dataset.bad_sample(name, int(rows[index]), text, kind == MISFIT))
 
     def _gather(
         self, name: str, rows: npt.NDArray[np.int64], leaf: Leaf, slot: Slot[Any], bad: dict[int, ZcdError]
@@ -241,7 +268,7 @@ class BatchPlan:
                 continue
             tensors: list[Any] = [leaf.tensor(slot, count) for leaf in layout.leaves[name]]
             if name in self._values:
-                tensors = list(map(_with_values, tensors, self._values[name]))
+                tensors = list(map(with_values, tensors, self._values[name]))
             program = self._programs.get(name)
             out[name] = tensors if program is not None and program.multi else tensors[0]
         return list(out.values()) if self.dataset.tupled else out
@@ -251,7 +278,7 @@ class CancelledError(Exception):
     """The batch was given up because its loader is being closed."""
 
 
-def _integers(indices: list[int] | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def integers(indices: list[int] | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     array = np.asarray(indices)
     if array.size and array.dtype.kind not in "iub":  # `ds[i]` takes what has __index__; numpy would cut 1.5 to 1
         raise TypeError(f"a sample's index is an integer, not {array.dtype}: {indices[0]!r}")
@@ -302,7 +329,7 @@ def _leaf_types(field: Field, program: ImageProgram | None) -> list[tuple[str, t
     raise AssertionError(field)
 
 
-def _with_values(images: torch.Tensor, values: ViewValues) -> Levelled:
+def with_values(images: torch.Tensor, values: ViewValues) -> Levelled:
     """What makes of the bytes what the CPU path would have made of them."""
     memory_format = torch.channels_last if values.memory_format == "channels_last" else torch.contiguous_format
     table = None if values.table is None else torch.from_numpy(values.table)

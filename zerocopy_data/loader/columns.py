@@ -78,3 +78,17 @@ class ShardColumn:
         """See `native.NativeColumn`. Raises what `map` raises."""
         self.map(rows)
         return self.native.gather(rows, item, out)
+
+    def gather_encoded(
+        self,
+        program: ImageProgram,
+        rows: npt.NDArray[np.int64],
+        key: tuple[int, int],
+        block: memoryview,
+        offsets: npt.NDArray[np.int64],
+        geometry: npt.NDArray[np.int32],
+        cancel: _native.Cancel | None,
+    ) -> tuple[int, list[tuple[int, int, str]]]:
+        """See `native.NativeColumn`. Raises what `map` raises."""
+        self.map(rows)
+        return self.native.gather_encoded(program.native, rows, *key, block, offsets, geometry, cancel)

@@ -137,6 +137,18 @@ class _Pictures:
     def gather(self, rows: npt.NDArray[np.int64], item: int, out: memoryview) -> Faults:
         raise TypeError("files are decoded, not gathered")
 
+    def gather_encoded(
+        self,
+        program: ImageProgram,
+        rows: npt.NDArray[np.int64],
+        key: tuple[int, int],
+        block: memoryview,
+        offsets: npt.NDArray[np.int64],
+        geometry: npt.NDArray[np.int32],
+        cancel: _native.Cancel | None,
+    ) -> tuple[int, Faults]:
+        return self._native.gather_encoded(program.native, rows, *key, block, offsets, geometry, cancel)
+
 
 class _Labels:
     """The label column: `native.NativeColumn` over an array."""
@@ -150,6 +162,9 @@ class _Labels:
     def gather(self, rows: npt.NDArray[np.int64], item: int, out: memoryview) -> Faults:
         np.frombuffer(out, np.int64)[:] = self._files.label(rows)
         return []
+
+    def gather_encoded(self, *_: Any) -> tuple[int, Faults]:
+        raise TypeError("labels are not encoded")
 
 
 class CompiledDataset(ThreadServed, Dataset[Any]):

@@ -23,8 +23,13 @@ from .skipped import SkippedSamples
 
 # The thread engine, and with it Arrow and Pillow, is imported where a dataset needs it.
 if TYPE_CHECKING:
+    from ..device.decode.protocol import DecoderFactory
+    from ..device.decode.request import DecodeRequest, Shared
     from ..device.staging import Stager
     from .batch import BatchPlan
+    from .decoders import Decoders
+    from .decoding import DecodingEngine
+    from .thread_engine import ThreadEngine
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -81,6 +86,11 @@ class DataLoader(TorchDataLoader[T_co]):
             batches in host memory.
         static: With `device`: batches lie at the same addresses every two steps (`Staging(buffers=)`), for CUDA graphs.
             Each is valid until the next one is asked for.
+        decode: Who decodes JPEGs where threads make the batches: 'cpu', the threads; 'gpu', DALI on the loader's CUDA
+            device, which gets nothing but encoded bytes; 'auto', both, each as many of a batch's images as it has been
+            measured to be fast (on a machine without a GPU, or without DALI, the CPU); or a decoder, as
+            `zerocopy_data.device.decode.Dali(device='cpu')`. Samples, order, crops and flips are the same; pixels of
+            another decoder differ a little from ours. What it does not take (PNG, CMYK, turned images) the CPU decodes.
 
     Attributes:
         epoch: The epoch that the next `iter()` serves. Counts by itself; `set_epoch` sets it.
@@ -112,6 +122,7 @@ class DataLoader(TorchDataLoader[T_co]):
         stall_after: float | None = None,
         device: str | int | torch.device | Staging | None = None,
         static: bool = False,
+        decode: str | DecoderFactory | Shared = "cpu",
     ) -> None:
         if on_error not in ON_ERROR:
             raise ConfigError(f"on_error must be one of {', '.join(ON_ERROR)}, not {on_error!r}.")
@@ -124,6 +135,13 @@ class DataLoader(TorchDataLoader[T_co]):
         self.staging = as_staging(device, static)
         # Whether batches travel to a device; on the CPU they are where they belong.
         self.to_device = self.staging is not None and has_streams(self.staging.device)
+        self.decode = decode
+        self._decoders: Decoders | None = None
+        self._decode_request: DecodeRequest | None = None
+        if decode != "cpu":
+            from ..device.decode.request import as_request
+
+            self._decode_request = as_request(decode, self.staging)
         self._stager: Stager | None = None
         self._served_by: weakref.ref[Any] | None = None
         self.epoch = 0
@@ -169,6 +187,13 @@ class DataLoader(TorchDataLoader[T_co]):
                 f"on_error={on_error!r} works where threads make the batches: over a ShardDataset or a compiled "
                 "dataset with default collation and native transforms. Elsewhere catch errors in __getitem__."
             )
+        if self._decode_request is not None and not self.uses_threads():
+            if decode != "auto":
+                raise ConfigError(
+                    f"decode={decode!r} works where threads make the batches: over a ShardDataset or a compiled "
+                    "dataset with default collation and native transforms. Use decode='cpu'."
+                )
+            self._decode_request = None
         leave_options(self)
 
     def check_worker_number_rationality(self) -> None:
@@ -209,12 +234,33 @@ class DataLoader(TorchDataLoader[T_co]):
 
         made = self._plan
         if made is None or not made.serves(dataset, keep, self.on_error, self.to_device):
-            made = self._plan = BatchPlan(dataset, room, keep, self.on_error, self.to_device)
+            decoders = self._its_decoders()
+            if decoders is None:
+                made = BatchPlan(dataset, room, keep, self.on_error, self.to_device)
+            else:
+                made = decoders.plan(dataset, room, keep, self.on_error)
+            self._plan = made
         return made
+
+    def engine(self, plan: BatchPlan, depth: int) -> ThreadEngine | DecodingEngine:
+        """What makes an epoch's batches by a plan."""
+        from .thread_engine import ThreadEngine
+
+        decoders = self._its_decoders()
+        if decoders is None:
+            return ThreadEngine(plan, self.num_workers, depth)
+        return decoders.engine(plan, self.num_workers, depth)
+
+    def _its_decoders(self) -> Decoders | None:
+        if self._decoders is None and self._decode_request is not None:
+            from .decoders import Decoders
+
+            self._decoders = Decoders(self._decode_request, self.to_device)
+        return self._decoders
 
     def __getstate__(self) -> dict[str, Any]:
         # Native columns, memory and streams don't pickle.
-        return {**self.__dict__, "_plan": None, "_stager": None, "_served_by": None}
+        return {**self.__dict__, "_plan": None, "_stager": None, "_served_by": None, "_decoders": None}
 
     def __iter__(self) -> Any:
         return self._staged(super().__iter__())

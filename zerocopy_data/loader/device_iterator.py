@@ -18,7 +18,8 @@ class DeviceIterator(Iterator[Any]):
 
     Args:
         host: An iterator of a DataLoader. Where it says whether a batch is `ready`, batches are taken ahead; where it
-            counts what is returned (`handed_out`), it is told when a batch reaches the caller.
+            counts what is returned (`handed_out`), it is told when a batch reaches the caller. Where it makes tensors
+            on the device itself (`work_beside`), it does so on the stager's stream.
         stager: For this iterator's use alone, until `close`.
     """
 
@@ -26,6 +27,9 @@ class DeviceIterator(Iterator[Any]):
         self._host = host
         self._stager = stager
         self._ended: BaseException | None = None
+        work_beside = getattr(host, "work_beside", None)
+        if work_beside is not None:  # what it makes on the device is ready for the copies, and for nobody else
+            work_beside(stager.beside)
         self._finalizer = weakref.finalize(self, _drain, stager)
         self._finalizer.atexit = False
 

@@ -6,7 +6,8 @@ import contextlib
 import os
 import warnings
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import _utils
@@ -15,7 +16,6 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from ..errors import ZcdError
 from .sampler_chain import epoch_shuffle
 from .skipped import Skipped
-from .thread_engine import ThreadEngine
 
 if TYPE_CHECKING:
     from .dataloader import DataLoader
@@ -31,6 +31,7 @@ class ThreadIterator(_BaseDataLoaderIter):
     def __init__(self, loader: DataLoader[Any]) -> None:
         super().__init__(loader)
         self._rounds = 0
+        self._beside: Callable[[], AbstractContextManager[Any]] | None = None
         self._start(loader)
 
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
@@ -71,7 +72,9 @@ class ThreadIterator(_BaseDataLoaderIter):
         self._exhausted = False
         self._sampler_error: Exception | None = None
         self._pid = os.getpid()
-        self._engine = ThreadEngine(self._plan, loader.num_workers, depth)
+        self._engine = loader.engine(self._plan, depth)
+        if self._beside is not None:
+            self._engine.work_beside(self._beside)
         # Holds the engine, not the iterator: dropping the iterator (`break`) ends the threads.
         self._finalizer = weakref.finalize(self, self._engine.close)
         if loader.num_workers:  # as torch's workers, which also draw from the sampler at once
@@ -122,6 +125,11 @@ class ThreadIterator(_BaseDataLoaderIter):
     def ready(self) -> bool:
         """Whether the next batch is made."""
         return self._to_settle is None and self._engine.ready()
+
+    def work_beside(self, stream: Callable[[], AbstractContextManager[Any]]) -> None:
+        """Gives the context in which a decoder's work for the device is to be queued."""
+        self._beside = stream
+        self._engine.work_beside(stream)
 
     def _settle_epoch(self) -> None:
         """Begins again if the samplers were told another epoch between iter() and the first batch.

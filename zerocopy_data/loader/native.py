@@ -37,6 +37,18 @@ class NativeColumn(Protocol):
     def gather(self, rows: npt.NDArray[np.int64], item: int, out: memoryview) -> Faults:
         """Copies values of `item` bytes each."""
 
+    def gather_encoded(
+        self,
+        program: ImageProgram,
+        rows: npt.NDArray[np.int64],
+        key: tuple[int, int],
+        block: memoryview,
+        offsets: npt.NDArray[np.int64],
+        geometry: npt.NDArray[np.int32],
+        cancel: _native.Cancel | None,
+    ) -> tuple[int, Faults]:
+        """Copies encoded images: see `_native.Column.gather_encoded`."""
+
 
 class ThreadServed:
     """Base of the datasets whose batches the thread engine may make: each is a `NativeDataset` in full.

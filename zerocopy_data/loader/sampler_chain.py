@@ -29,6 +29,7 @@ class LoaderOptions:
     stall_after: float | None
     device: Any = None
     static: bool = False
+    decode: Any = "cpu"
 
     def keywords(self) -> dict[str, Any]:
         """As keywords of the constructor."""
@@ -38,6 +39,7 @@ class LoaderOptions:
             "stall_after": self.stall_after,
             "device": self.device,
             "static": self.static,
+            "decode": self.decode,
         }
 
 
@@ -73,7 +75,13 @@ def leave_options(loader: DataLoader[Any]) -> None:
     On the object rather than in a table beside it, so that they survive pickling and copies.
     """
     options = LoaderOptions(
-        loader.dataset, loader.seed, loader.on_error, loader.stall_after, loader.device, loader.static
+        loader.dataset,
+        loader.seed,
+        loader.on_error,
+        loader.stall_after,
+        loader.device,
+        loader.static,
+        loader.decode,
     )
     carrier = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
     if options.keywords() == LoaderOptions(None, None, "raise", None).keywords() and not hasattr(carrier, _OPTIONS):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch.utils.data import Dataset, Sampler
@@ -23,6 +23,10 @@ from .stateful_iterators import (
     StatefulTorchProcesses,
 )
 from .worker_state import WorkerStates, epoch_end, pack
+
+if TYPE_CHECKING:
+    from ..device.decode.protocol import DecoderFactory
+    from ..device.decode.request import Shared
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -78,6 +82,7 @@ class StatefulDataLoader(DataLoader[T_co]):
         stall_after: float | None = None,
         device: str | int | torch.device | Staging | None = None,
         static: bool = False,
+        decode: str | DecoderFactory | Shared = "cpu",
     ) -> None:
         if snapshot_every_n_steps is not None and snapshot_every_n_steps < 0:
             raise ConfigError(f"snapshot_every_n_steps={snapshot_every_n_steps}: a number of batches, or None.")
@@ -110,6 +115,7 @@ class StatefulDataLoader(DataLoader[T_co]):
             stall_after=stall_after,
             device=device,
             static=static,
+            decode=decode,
         )
 
     def state_dict(self) -> dict[str, Any]:

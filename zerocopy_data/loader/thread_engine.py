@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager
 from typing import Any
 
 from .. import _native
@@ -45,6 +47,9 @@ class ThreadEngine:
     def __len__(self) -> int:
         """Batches submitted and not yet taken."""
         return len(self._queue)
+
+    def work_beside(self, stream: Callable[[], AbstractContextManager[Any]]) -> None:
+        """Nothing is queued on a device here."""
 
     def submit(self, indices: list[int], key: tuple[int, int]) -> None:
         """Starts the next batch."""

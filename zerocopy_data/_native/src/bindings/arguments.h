@@ -36,6 +36,7 @@ inline Filter filter_named(const std::string& name) {
   throw std::invalid_argument("interpolation is 'nearest', 'bilinear' or 'bicubic', not '" + name + "'");
 }
 
+void bind_encoded(nb::module_& m);
 void bind_images(nb::module_& m);
 void bind_loading(nb::module_& m);
 void bind_memory(nb::module_& m);

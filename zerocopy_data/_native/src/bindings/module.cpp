@@ -33,5 +33,6 @@ NB_MODULE(_core, m) {
   });
   zcd::py::bind_images(m);
   zcd::py::bind_loading(m);
+  zcd::py::bind_encoded(m);
   zcd::py::bind_memory(m);
 }

@@ -20,6 +20,7 @@ struct JpegHeader {
   int orientation = 1;
   int components = 0;
   bool progressive = false;
+  bool usual = true;  // gray or YCbCr, Huffman codes, 8 bits: what every JPEG decoder takes, and takes alike
 
   bool swaps_sides() const { return orientation >= 5; }
   int width() const { return swaps_sides() ? stored_height : stored_width; }

@@ -248,6 +248,7 @@ JpegHeader JpegReader::open(const std::uint8_t* data, std::size_t size, bool ori
   header_.stored_height = static_cast<int>(i.info.image_height);
   header_.components = i.info.num_components;
   header_.progressive = i.info.progressive_mode != 0;
+  header_.usual = i.info.jpeg_color_space != JCS_RGB && i.info.arith_code == FALSE && i.info.data_precision == 8;
   const std::int64_t pixels = std::int64_t{header_.stored_width} * header_.stored_height;
   if (pixels > pixel_limit)
     throw Fault(FaultKind::damaged, "header claims " + std::to_string(header_.stored_width) + "x" +
