@@ -140,7 +140,7 @@ def test_a_shard_dataset_by_its_columns_of_one_size(machine: Machine, dataset: z
         assert {name: _host(value).tolist() for name, value in batch.items()} == {
             name: value.tolist() for name, value in expected.items()
         }
-    with pytest.raises(ConfigError, match="'text' is a list.*select"):
+    with pytest.raises(ConfigError, match=r"'text' is a list.*select"):
         _cache(dataset)
     random_crops = zcd.open(dataset.path, [zcd.RandomResizedCrop(4)], columns=["pixels"])
     with pytest.raises(ConfigError, match="'pixels' is random"):

@@ -61,7 +61,7 @@ def test_where_nvml_does_not_work_the_error_says_what_it_said(monkeypatch: pytes
         raise NVMLError("Driver Not Loaded")
 
     monkeypatch.setitem(sys.modules, "pynvml", _nvml(nvmlInit=fail))
-    with pytest.raises(ConfigError, match="Driver Not Loaded.*comes with NVIDIA's driver"):
+    with pytest.raises(ConfigError, match=r"Driver Not Loaded.*comes with NVIDIA's driver"):
         other_processes()
     nvml = _nvml(nvmlDeviceGetComputeRunningProcesses=fail)
     monkeypatch.setitem(sys.modules, "pynvml", nvml)

@@ -162,7 +162,7 @@ def test_a_device_without_room_says_what_is_in_the_way_and_the_pool_goes_on(mach
         other = pool.register(_full(2, 100_000), name="other")
         held = other.get()
         rest = torch.empty(500_000, dtype=torch.uint8, device="sim")
-        with pytest.raises(DeviceMemoryError, match="bring back first moment.*other of 400000"):
+        with pytest.raises(DeviceMemoryError, match=r"bring back first moment.*other of 400000"):
             handle.get()
         del rest, held
         assert _values(handle.get()[:3]) == [1.0] * 3
@@ -177,7 +177,7 @@ def test_when_the_device_is_full_others_give_way_whatever_is_allowed(machine: Ma
             _synchronize()
             pool.pending()
         pool.restore(1 << 30)
-        for i, handle in enumerate(handles):
+        for handle in handles:
             with handle as tensor:
                 tensor.add_(1)
             assert machine.allocators[0].reserved <= 1 << 20

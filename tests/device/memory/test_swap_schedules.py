@@ -17,7 +17,7 @@ from zerocopy_data.device.memory.pinned import PinnedBuffers
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 
 
-@pytest.mark.parametrize("block", range(7))
+@pytest.mark.parametrize("block", range(10))
 def test_no_random_program_loses_a_write_or_an_order(block: int) -> None:
     for seed in range(block * 30, block * 30 + 30):
         assert swap_schedules.run(seed) == [], f"seed {seed}"
