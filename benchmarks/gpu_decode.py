@@ -7,6 +7,10 @@ shuffled order. One reads files with fn.readers.file and draws its crops itself;
 DataLoader(decode=Dali(device='cpu')), whose crops come from our keyed generator. The sides take turns, and the order of
 the turns changes. Shown: images per second and CPU seconds per 1,000 images, medians, and the ratio of each pair of
 turns with the interval of its median.
+
+Measured on 2026-12-03, two cores of a shared machine, 500 photographs of imagenet-sample, 5 turns of 2 epochs: DALI's
+reader 944 images/s at 2.07 CPU seconds per 1,000 images, our way 779 at 2.49: 0.82 times as fast (0.77 to 0.94).
+So it is slower. Of the difference our gathering of bytes and drawing of windows is 0.07 CPU seconds per 1,000 images.
 """
 
 import argparse

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -234,5 +235,16 @@ def test_a_forked_child_ends_without_waiting_for_dalis_threads(real_path: Path) 
         del iterator, loader
         gc.collect()
         os._exit(0)
-    assert wait_until(lambda: os.waitpid(child, os.WNOHANG)[0] == child, 20)
+    ended: list[tuple[int, int]] = []
+
+    def has_ended() -> bool:
+        ended.append(os.waitpid(child, os.WNOHANG))
+        return ended[-1][0] == child
+
+    try:
+        assert wait_until(has_ended, 20)
+    except AssertionError:
+        os.kill(child, signal.SIGKILL)
+        raise
+    assert ended[-1][1] == 0  # nor did it crash
     assert len(list(iterator)) == 3

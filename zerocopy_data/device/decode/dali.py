@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import importlib
 import os
+import weakref
 from collections import deque
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -21,6 +22,20 @@ from .protocol import DecoderRefusedError, is_installed
 
 INSTALL = "pip install nvidia-dali-cuda130"
 _DEPTH = 2  # one batch in the making, one whose inputs are there: DALI's threads don't wait for us between two
+
+_alive: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def _leave_to_the_parent() -> None:
+    """In a forked child: the pipelines' threads are not here, and to end them would crash or take for ever.
+
+    A reference more than there is keeps even the garbage collector from destroying them.
+    """
+    for pipe in list(_alive):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(pipe))
+
+
+os.register_at_fork(after_in_child=_leave_to_the_parent)
 
 
 @dataclass(frozen=True)
@@ -198,10 +213,10 @@ class _Pipeline:
         self.windowed = windowed
         self._device = device
         self._size = size
-        self._pid = os.getpid()
         self._waiting: deque[_Running] = deque()
         self._inside: deque[_Running] = deque()
         self._pipe = self._graph(threads, regions)
+        _alive.add(self._pipe)
         self._prime()
 
     @property
@@ -331,14 +346,6 @@ class _Pipeline:
 
     def close(self) -> None:
         """Ends the pipeline, and then lets go of the memory that it may have been reading."""
-        pipe, self._pipe = self._pipe, None
-        if pipe is not None and os.getpid() != self._pid:
-            # A forked child: to end threads that are not here would take for ever. So it is never destroyed.
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(pipe))
-        del pipe
+        self._pipe = None
         self._waiting.clear()
         self._inside.clear()
-
-    def __del__(self) -> None:
-        if getattr(self, "_pipe", None) is not None:
-            self.close()
