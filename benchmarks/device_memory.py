@@ -14,10 +14,6 @@ The policy is a Governor over a SwapPool, with the first step recorded or not. T
 each step as the policy could, knows all uses (Belady's rule: fewest copies) and overlaps copies perfectly: a step takes
 as long as the work or the copies, whichever is longer. Without a governor nothing moves, and a trace ends in the step
 in which memory runs out.
-
-Measured 2026-12-03 (the default arguments; simulated, so exact):
-
-RESULT
 """
 
 import argparse
