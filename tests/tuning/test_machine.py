@@ -10,8 +10,7 @@ from zerocopy_data.tuning import machine
 @pytest.fixture
 def cgroup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cgroup tree in which this process is in the root, as in a container."""
-    monkeypatch.setattr(machine, "CGROUP_ROOT", tmp_path)
-    monkeypatch.setattr(machine, "_own_cgroups", lambda controller: [tmp_path / "inner", tmp_path])
+    monkeypatch.setattr(machine, "own_cgroups", lambda controller: [tmp_path / "inner", tmp_path])
     (tmp_path / "inner").mkdir()
     return tmp_path
 

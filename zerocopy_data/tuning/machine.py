@@ -10,7 +10,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-CGROUP_ROOT = Path("/sys/fs/cgroup")
+from ..cgroups import NO_LIMIT, numbers, own_cgroups
 
 
 @dataclass(frozen=True)
@@ -38,45 +38,13 @@ def cores_allowed() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def _own_cgroups(controller: str) -> list[Path]:
-    """Where `controller` has its files: this process's cgroup and all above it, innermost first."""
-    try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return []
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers and controller not in controllers.split(","):
-            continue
-        root = CGROUP_ROOT / controller if controllers else CGROUP_ROOT
-        inner = root / path.lstrip("/")
-        # In a container the path may be the host's, and only the root is there to see.
-        folders = [inner, *inner.parents]
-        return [folder for folder in folders if folder.is_relative_to(root) and folder.is_dir()]
-    return []
-
-
-def _numbers(folder: Path, name: str) -> list[int]:
-    """The whole numbers in a cgroup's file; empty where the file is missing; 'max' ends the list."""
-    try:
-        words = (folder / name).read_text().split()
-    except OSError:
-        return []
-    numbers: list[int] = []
-    for word in words:
-        if not word.lstrip("-").isdigit():
-            break
-        numbers.append(int(word))
-    return numbers
-
-
 def cpu_quota() -> float | None:
     """Cores' worth of time that the cgroup allows (v2 cpu.max, v1 cfs quota); None without a limit."""
     quotas: list[float] = []
-    for folder in _own_cgroups("cpu"):
-        both = _numbers(folder, "cpu.max") or [
-            *_numbers(folder, "cpu.cfs_quota_us"),
-            *_numbers(folder, "cpu.cfs_period_us"),
+    for folder in own_cgroups("cpu"):
+        both = numbers(folder / "cpu.max") or [
+            *numbers(folder / "cpu.cfs_quota_us"),
+            *numbers(folder / "cpu.cfs_period_us"),
         ]
         if len(both) == 2 and both[0] > 0 and both[1] > 0:
             quotas.append(both[0] / both[1])
@@ -86,10 +54,9 @@ def cpu_quota() -> float | None:
 def memory_limit() -> int | None:
     """Bytes that the cgroup allows (v2 memory.max, v1 memory.limit_in_bytes); None without a limit."""
     limits: list[int] = []
-    for folder in _own_cgroups("memory"):
-        limits += _numbers(folder, "memory.max") or _numbers(folder, "memory.limit_in_bytes")
-    # v1 writes "no limit" as the largest page-aligned number.
-    return min((limit for limit in limits if limit < 1 << 60), default=None)
+    for folder in own_cgroups("memory"):
+        limits += numbers(folder / "memory.max") or numbers(folder / "memory.limit_in_bytes")
+    return min((limit for limit in limits if limit < NO_LIMIT), default=None)
 
 
 def memory_total() -> int:

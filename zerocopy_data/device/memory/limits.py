@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-# cgroup v1 writes "no limit" as the largest page-aligned number of 63 bits.
-_NO_LIMIT = 1 << 60
+from ...cgroups import NO_LIMIT, numbers, own_cgroups
 
 
 @dataclass(frozen=True)
@@ -61,59 +59,26 @@ class SystemMemory:
             machine.get("MemTotal", 0) * unit,
             str(self.proc / "meminfo"),
         )
-        for folder in self._folders():
+        for folder in own_cgroups("memory", self.proc, self.cgroups):
             reading = _limit_of(folder)
             if reading is not None and reading.free < best.free:
                 best = reading
         return best
 
-    def _folders(self) -> Iterator[Path]:
-        """This process's memory cgroups, v1 and v2, innermost first."""
-        try:
-            lines = (self.proc / "self" / "cgroup").read_text().splitlines()
-        except OSError:
-            return
-        for line in lines:
-            _, controllers, path = line.split(":", 2)
-            if controllers == "":
-                # On a machine with both versions, the unified tree may be mounted beside the old ones.
-                roots = [self.cgroups, self.cgroups / "unified"]
-            elif "memory" in controllers.split(","):
-                roots = [self.cgroups / "memory", self.cgroups / controllers]
-            else:
-                continue
-            for root in dict.fromkeys(roots):
-                inner = root / path.lstrip("/")
-                # In a container the path may be that of the host, of which only the root is to be seen.
-                for folder in (inner, *inner.parents):
-                    if folder.is_relative_to(root) and folder.is_dir():
-                        yield folder
-
 
 def _limit_of(folder: Path) -> HostReading | None:
     """What one cgroup leaves; None where it has no limit."""
     # Beyond memory.high nothing is killed, but the kernel holds every process up until pages are free.
-    limits = [_number(folder / name) for name in ("memory.max", "memory.high", "memory.limit_in_bytes")]
-    limit = min((n for n in limits if n is not None and n < _NO_LIMIT), default=None)
+    limits = [n for name in ("memory.max", "memory.high", "memory.limit_in_bytes") for n in numbers(folder / name)]
+    limit = min((n for n in limits if 0 <= n < NO_LIMIT), default=None)
     if limit is None:
         return None
-    used = _number(folder / "memory.current")
-    if used is None:
-        used = _number(folder / "memory.usage_in_bytes")
-    if used is None:
+    used = numbers(folder / "memory.current") or numbers(folder / "memory.usage_in_bytes")
+    if not used:
         return None
     statistics = _table(folder / "memory.stat")
     droppable = statistics.get("total_inactive_file", statistics.get("inactive_file", 0))
-    return HostReading(max(0, limit - max(0, used - droppable)), limit, str(folder))
-
-
-def _number(path: Path) -> int | None:
-    """The number in a file; None where there is no file, or 'max' in it."""
-    try:
-        text = path.read_text().strip()
-    except OSError:
-        return None
-    return int(text) if text.isdigit() else None
+    return HostReading(max(0, limit - max(0, used[0] - droppable)), limit, str(folder))
 
 
 def _table(path: Path) -> dict[str, int]:
