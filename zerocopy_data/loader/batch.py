@@ -62,6 +62,16 @@ class Layout:
     arena: Arena
 
 
+@dataclass(frozen=True, eq=False)
+class Call:
+    """How one batch is asked for: see `BatchPlan.make`."""
+
+    key: tuple[int, int]
+    pooled: bool
+    cancel: _native.Cancel | None
+    helpers: Executor | None
+
+
 class BatchPlan:
     """How batches of a dataset are made. Everything is checked and laid out here, nothing at run time.
 
@@ -157,13 +167,14 @@ class BatchPlan:
             IndexError: a position is outside the dataset.
             TypeError: a position is no integer.
         """
+        call = Call(key, pooled, cancel, helpers)
         rows = self.dataset.rows(integers(indices))
         layout = self._layout_for(len(rows))
         slot: Slot[Any] = layout.arena.lease()
         bad: dict[int, ZcdError] = {}
         values: dict[str, list[Any]] = {}
         for name in self.dataset.columns:
-            self._column(name, rows, key, layout, slot, pooled, cancel, helpers, bad, values)
+            self._column(name, rows, call, layout, slot, bad, values)
         count = len(rows)
         if bad:
             if self.on_error == "raise":
@@ -182,17 +193,14 @@ class BatchPlan:
         self,
         name: str,
         rows: npt.NDArray[np.int64],
-        key: tuple[int, int],
+        call: Call,
         layout: Layout,
         slot: Slot[Any],
-        pooled: bool,
-        cancel: _native.Cancel | None,
-        helpers: Executor | None,
         bad: dict[int, ZcdError],
         values: dict[str, list[Any]],
     ) -> None:
         if name in self._programs:
-            self._decode(name, rows, key, _outs(layout, name, slot), pooled, cancel, helpers, bad)
+            self._decode(name, rows, call, _outs(layout, name, slot), bad)
         elif name in self._columns:
             self._gather(name, rows, layout.leaves[name][0], slot, bad)
         else:
@@ -202,15 +210,12 @@ class BatchPlan:
         self,
         name: str,
         rows: npt.NDArray[np.int64],
-        key: tuple[int, int],
+        call: Call,
         outs: list[memoryview],
-        pooled: bool,
-        cancel: _native.Cancel | None,
-        helpers: Executor | None,
         bad: dict[int, ZcdError],
     ) -> None:
         program = self._programs[name]
-        faults = self._columns[name].decode(program, rows, key, outs, pooled, cancel)
+        faults = self._columns[name].decode(program, rows, call.key, outs, call.pooled, call.cancel)
         asked = [index for index, kind, _ in faults if kind == UNSUPPORTED]
         self._refuse(name, rows, [fault for fault in faults if fault[1] != UNSUPPORTED], bad)
 
@@ -218,9 +223,9 @@ class BatchPlan:
             row = int(rows[index])
             options = self.dataset.options
             pixels = decode_with_pillow(self.dataset.encoded(name, row), options.orient, options.pixel_limit)
-            program.native.place_pixels(pixels, *key, row, outs, index)
+            program.native.place_pixels(pixels, *call.key, row, outs, index)
 
-        for index, (text, misfit) in _each(ask_pillow, asked, helpers).items():
+        for index, (text, misfit) in _each(ask_pillow, asked, call.helpers).items():
             bad.setdefault(index, self.dataset.bad_sample(name, int(rows[index]), text, misfit))
 
     def _refuse(self, name: str, rows: npt.NDArray[np.int64], faults: Faults, bad: dict[int, ZcdError]) -> None:

@@ -18,7 +18,7 @@ from ..device.decode.split import BusyTime
 from ..errors import ConfigError, ZcdError
 from ..format.fields import Image
 from ..memory.arena import Arena
-from .batch import CANCELLED, UNSUPPORTED, BatchPlan, Layout, Slot, integers, with_values
+from .batch import CANCELLED, UNSUPPORTED, BatchPlan, Call, Layout, Slot, integers, with_values
 from .native import Faults, NativeDataset
 from .skipped import Skipped
 
@@ -84,6 +84,7 @@ class EncodedPlan(BatchPlan):
         helpers: Executor | None = None,
     ) -> tuple[Any, list[Skipped]]:
         """Makes the batch of these positions: see BatchPlan.make."""
+        call = Call(key, pooled, cancel, helpers)
         rows = self.dataset.rows(integers(indices))
         skipped: list[Skipped] = []
 
@@ -93,7 +94,7 @@ class EncodedPlan(BatchPlan):
             return batch, [sample for sample in bad if sample.row not in known]
 
         while True:
-            batch, bad = self._make_rows(rows, key, pooled, cancel, helpers, remake)
+            batch, bad = self._make_rows(rows, call, remake)
             if not bad:
                 return batch, skipped
             if self.on_error == "raise":
@@ -109,10 +110,7 @@ class EncodedPlan(BatchPlan):
     def _make_rows(
         self,
         rows: npt.NDArray[np.int64],
-        key: tuple[int, int],
-        pooled: bool,
-        cancel: _native.Cancel | None,
-        helpers: Executor | None,
+        call: Call,
         remake: Callable[[], tuple[Any, list[Skipped]]],
     ) -> tuple[Any, dict[int, ZcdError]]:
         layout = self._layout_for(len(rows))
@@ -122,9 +120,9 @@ class EncodedPlan(BatchPlan):
         images: dict[str, list[EncodedImages]] = {}
         for name in self.dataset.columns:
             if name in self._encoded:
-                images[name] = self._images(name, rows, key, layout, slot, pooled, cancel, helpers, bad, remake)
+                images[name] = self._images(name, rows, call, layout, slot, bad, remake)
             else:
-                self._column(name, rows, key, layout, slot, pooled, cancel, helpers, bad, values)
+                self._column(name, rows, call, layout, slot, bad, values)
         out = self._collate(layout, slot, len(rows), values)
         for place, name in enumerate(self.dataset.columns):
             if name in images:
@@ -136,18 +134,15 @@ class EncodedPlan(BatchPlan):
         self,
         name: str,
         rows: npt.NDArray[np.int64],
-        key: tuple[int, int],
+        call: Call,
         layout: Layout,
         slot: Slot[Any],
-        pooled: bool,
-        cancel: _native.Cancel | None,
-        helpers: Executor | None,
         bad: dict[int, ZcdError],
         remake: Callable[[], tuple[Any, list[Skipped]]],
     ) -> list[EncodedImages]:
         count = len(rows)
         share = count if self._share is None else min(max(self._share(count), 0), count)
-        block, offsets, geometry, faults = self._gather_encoded(name, rows[:share], key, cancel)
+        block, offsets, geometry, faults = self._gather_encoded(name, rows[:share], call)
         if any(kind == CANCELLED for _, kind, _ in faults):
             self._refuse(name, rows, faults, bad)
         here = [index for index, kind, _ in faults if kind == UNSUPPORTED] + list(range(share, count))
@@ -157,7 +152,7 @@ class EncodedPlan(BatchPlan):
             found: dict[int, ZcdError] = {}
             outs = [leaf.bytes(slot, len(here)) for leaf in layout.leaves[name]]
             with self.busy.of(len(here)):
-                self._decode(name, rows[pixel_places], key, outs, pooled, cancel, helpers, found)
+                self._decode(name, rows[pixel_places], call, outs, found)
             for index, error in found.items():
                 bad.setdefault(here[index], error)
         # Faulty rows take no bytes: what is left of the offsets is where the others begin.
@@ -188,7 +183,7 @@ class EncodedPlan(BatchPlan):
         return made
 
     def _gather_encoded(
-        self, name: str, rows: npt.NDArray[np.int64], key: tuple[int, int], cancel: _native.Cancel | None
+        self, name: str, rows: npt.NDArray[np.int64], call: Call
     ) -> tuple[torch.Tensor, npt.NDArray[np.int64], npt.NDArray[np.int32], Faults]:
         program = self._programs[name]
         offsets = np.empty(len(rows) + 1, np.int64)
@@ -197,7 +192,9 @@ class EncodedPlan(BatchPlan):
         while True:
             arena = self._blocks[name]
             slot = arena.lease()
-            needed, faults = column.gather_encoded(program, rows, key, memoryview(slot), offsets, geometry, cancel)
+            needed, faults = column.gather_encoded(
+                program, rows, call.key, memoryview(slot), offsets, geometry, call.cancel
+            )
             if needed <= arena.slot_bytes:
                 flat = torch.frombuffer(slot, dtype=torch.uint8)[:needed]
                 return flat, offsets, geometry, faults
