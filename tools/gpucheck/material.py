@@ -9,9 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 
-MEAN = (0.485, 0.456, 0.406)
-STD = (0.229, 0.224, 0.225)
-
 
 def photograph(number: int, width: int, height: int) -> bytes:
     """A JPEG with edges, gradients and grain, about as dear to decode as a photograph of its size."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from .material import MEAN, STD, net, write_pixels
+from .material import net, write_pixels
 from .report import Notes
 from .target import Target, drop
 
@@ -23,7 +23,7 @@ def train(target: Target, notes: Notes) -> None:
     workers = 2 if target.small else 8
     with tempfile.TemporaryDirectory() as folder:
         path = write_pixels(Path(folder), size * steps, side)
-        dataset = zcd.open(path, transform={"image": [zcd.RandomHorizontalFlip(), zcd.Normalize(MEAN, STD)]})
+        dataset = zcd.open(path, transform={"image": [zcd.RandomHorizontalFlip(), zcd.Normalize()]})
         options: dict[str, Any] = {"batch_size": size, "num_workers": workers, "seed": 0, "drop_last": True}
         staged = zcd.DataLoader(dataset.as_tuple("image", "label"), **options, device=target.device)
         host = zcd.DataLoader(dataset.as_tuple("image", "label"), **options)

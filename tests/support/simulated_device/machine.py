@@ -69,13 +69,6 @@ class Operation:
     then: list[Callable[[], None]] = field(default_factory=list)  # to be called once it has run
 
 
-@dataclass(eq=False)
-class Access:
-    operation: Operation
-    start: int
-    end: int
-
-
 class Stream:
     """Like torch.cuda.Stream."""
 

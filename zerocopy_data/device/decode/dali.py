@@ -110,7 +110,6 @@ class DaliDecoder:
     def __init__(self, device: torch.device, threads: int, regions: bool) -> None:
         self.device = device
         self.depth = _DEPTH
-        self.pipelines_built = 0
         self._threads = threads
         self._regions = regions
         self._pipelines: dict[tuple[int, int], _Pipeline] = {}
@@ -146,7 +145,6 @@ class DaliDecoder:
             room = max(encoded.encoded, pipeline.room if pipeline is not None else 0)
             windowed = _windowed(encoded) or (pipeline is not None and pipeline.windowed)
             pipeline = _Pipeline(self.device, self._threads, self._regions, key, room, windowed)
-            self.pipelines_built += 1
             self._pipelines[key] = pipeline
         running.pipeline = pipeline
         pipeline.put(running)
