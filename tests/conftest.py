@@ -14,4 +14,4 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # What several folders' tests use.
 sys.path.insert(0, str(Path(__file__).parent / "support"))
-pytest.register_assert_rewrite("device_cases")
+pytest.register_assert_rewrite("device_cases", "same_batches")

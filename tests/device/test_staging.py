@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from device_batches import Slots, on_host, same
+from device_batches import Slots
+from same_batches import assert_same
 from simulated_device import Machine
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
@@ -85,7 +86,7 @@ def test_a_batch_keeps_its_structure_types_order_in_memory_and_values(
 ) -> None:
     batch = BATCHES[kind]
     out = staged(batch, static=static)
-    assert same(on_host(out), batch)
+    assert_same(out, batch, torch.Tensor.cpu, strides=True)
 
 
 def test_tensors_come_to_lie_on_the_named_device_and_nothing_touches_another(machine: Machine) -> None:
@@ -153,7 +154,7 @@ def test_a_batch_in_slots_is_copied_from_where_it_lies(machine: Machine) -> None
     stager.put(batch)
     assert len(machine.pinned) == 2  # the two slots: no copy on the host was needed
     assert machine.host_waits == 0.0
-    assert same(on_host(stager.get()), {"image": images(), "label": torch.arange(4)})
+    assert_same(stager.get(), {"image": images(), "label": torch.arange(4)}, torch.Tensor.cpu, strides=True)
 
 
 def test_a_system_that_does_not_page_lock_is_served_slower(machine: Machine) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 import torch
-from loader_data import ROWS, assert_same, by_hand
+from loader_data import ROWS, by_hand
+from same_batches import assert_same
 from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import DistributedSampler, IterableDataset, SequentialSampler, TensorDataset, get_worker_info
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _MultiProcessingDataLoaderIter

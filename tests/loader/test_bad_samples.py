@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from loader_data import CROP, ROWS, assert_same, by_hand, copied, encode, flip_byte, picture, rewrite, write_photos
+from loader_data import CROP, ROWS, by_hand, copied, encode, flip_byte, picture, rewrite, write_photos
+from same_batches import assert_same
 
 import zerocopy_data as zcd
 

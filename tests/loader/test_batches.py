@@ -12,9 +12,10 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from loader_data import CROP, FIXED, ROWS, assert_same, by_hand, encode, keyed, picture, write_photos
+from loader_data import CROP, FIXED, ROWS, by_hand, encode, keyed, picture, write_photos
 from PIL import Image as PillowImage
 from PIL import ImageOps
+from same_batches import assert_same
 
 import zerocopy_data as zcd
 

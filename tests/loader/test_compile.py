@@ -13,8 +13,9 @@ import torch
 import torchvision.transforms as v1
 import torchvision.transforms.functional as functional
 from file_trees import CLASSES, all_bytes, folder, write_tree
-from loader_data import assert_same, cloned
+from loader_data import cloned
 from PIL import Image as PillowImage
+from same_batches import assert_same
 from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import Subset
 from torchvision.datasets import DatasetFolder, ImageFolder, ImageNet

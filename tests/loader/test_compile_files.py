@@ -15,7 +15,8 @@ import pytest
 import torch
 import torchvision.transforms as v1
 from file_trees import folder, write_tree
-from loader_data import NoThreadLeft, assert_same, cloned
+from loader_data import NoThreadLeft, cloned
+from same_batches import assert_same
 from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import Subset, default_collate
 

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 import torch
 from decode_data import Exact
-from loader_data import CROP, ROWS, NoThreadLeft, assert_same, cloned, copied, encode, flip_byte, picture, write_photos
+from loader_data import CROP, ROWS, NoThreadLeft, cloned, copied, encode, flip_byte, mixed_images, picture, write_photos
+from same_batches import assert_same
 from stateful_data import resumed, stopped
 
 import zerocopy_data as zcd
@@ -74,19 +75,7 @@ def test_other_columns_and_raw_images_go_along(columns_path: Path) -> None:
 
 
 def test_what_decoders_do_not_take_alike_stays_with_the_cpu(tmp_path: Path) -> None:
-    turned = picture(4)
-    exif = turned.getexif()
-    exif[0x112] = 6
-    images = [
-        encode(picture(0)),
-        encode(picture(1), "PNG"),
-        encode(picture(2, "CMYK")),
-        encode(picture(3, "L")),
-        encode(turned, exif=exif),
-        encode(picture(5, "L"), "PNG"),
-        encode(picture(6), progressive=True),
-    ]
-    ds = zcd.open(write_photos(tmp_path / "mixed", images=images), CROP)
+    ds = zcd.open(write_photos(tmp_path / "mixed", images=mixed_images()), CROP)
     decode = Exact()
     assert_equal_epochs(ds, decode, batch_size=7, epochs=1)
     ((given,),) = [decoder.given for decoder in decode.opened]

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from decode_data import assert_near
-from loader_data import NoThreadLeft, cloned, encode, picture, wait_until, write_photos
+from loader_data import NoThreadLeft, cloned, encode, mixed_images, picture, wait_until, write_photos
 
 import zerocopy_data as zcd
 from zerocopy_data.device.decode import Dali, Shared
@@ -105,19 +105,10 @@ def test_a_run_goes_on_in_the_middle_of_an_epoch_with_the_same_batches(real_path
 
 
 def test_pictures_of_other_kinds_share_a_batch_with_dalis(tmp_path: Path) -> None:
-    turned = picture(4)
-    exif = turned.getexif()
-    exif[0x112] = 6
-    images = [
-        encode(picture(0)),
-        encode(picture(1), "PNG"),
-        encode(picture(2, "CMYK")),
-        encode(picture(3, "L")),
-        encode(turned, exif=exif),
-        encode(picture(5), progressive=True),
-    ]
     for chain in ([zcd.Resize((24, 20))], [zcd.Resize((24, 20)), zcd.RandomHorizontalFlip()]):
-        assert_near_epochs(zcd.open(write_photos(tmp_path / f"mixed{len(chain)}", images=images), chain), batch_size=6)
+        assert_near_epochs(
+            zcd.open(write_photos(tmp_path / f"mixed{len(chain)}", images=mixed_images()), chain), batch_size=7
+        )
 
 
 @pytest.mark.parametrize("policy", ["skip", "substitute"])

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 import torch
-from loader_data import ROWS, assert_same, by_hand, keyed
+from loader_data import ROWS, by_hand, keyed
+from same_batches import assert_same
 from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import Subset, random_split
 

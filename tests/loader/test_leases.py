@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 import torch
-from loader_data import CROP, ROWS, assert_same, cloned, copied, flip_byte, keyed
+from loader_data import CROP, ROWS, cloned, copied, flip_byte, keyed
+from same_batches import assert_same
 
 import zerocopy_data as zcd
 from zerocopy_data.loader import batch as batch_module

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from loader_data import ROWS, assert_same
+from loader_data import ROWS
+from same_batches import assert_same
 from torch.utils.data import (
     BatchSampler,
     DistributedSampler,

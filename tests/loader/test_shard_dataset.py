@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from loader_data import CLASSES, CROP, FIXED, ROWS, assert_same, by_hand, encode, keyed, picture, write_photos
+from loader_data import CLASSES, CROP, FIXED, ROWS, by_hand, encode, keyed, picture, write_photos
+from same_batches import assert_same
 from torch.utils.data import default_collate
 
 import zerocopy_data as zcd

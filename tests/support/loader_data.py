@@ -38,6 +38,22 @@ def encode(image: PillowImage.Image, kind: str = "JPEG", **options: Any) -> byte
     return file.getvalue()
 
 
+def mixed_images() -> list[bytes]:
+    """Seven files; places 0, 3 and 6 are for any JPEG decoder, the others are PNG, CMYK or turned by their EXIF."""
+    turned = picture(4)
+    exif = turned.getexif()
+    exif[0x112] = 6
+    return [
+        encode(picture(0)),
+        encode(picture(1), "PNG"),
+        encode(picture(2, "CMYK")),
+        encode(picture(3, "L")),
+        encode(turned, exif=exif),
+        encode(picture(5, "L"), "PNG"),
+        encode(picture(6), progressive=True),
+    ]
+
+
 def write_photos(path: Path, rows: int = ROWS, images: Sequence[bytes] | None = None) -> Path:
     """A dataset with columns image, label (of three classes), number (the row's own) and key, in several shards."""
     fields = {"image": zcd.Image(), "label": zcd.Scalar("int64", CLASSES), "number": zcd.Scalar(), "key": zcd.Text()}
@@ -129,26 +145,6 @@ def cloned(batch: Any) -> Any:
     if isinstance(batch, dict):
         return {name: cloned(value) for name, value in batch.items()}
     return [cloned(value) for value in batch] if isinstance(batch, list | tuple) else batch
-
-
-def assert_same(got: Any, expected: Any) -> None:
-    """Equal in structure, types, dtypes, shapes and every byte."""
-    assert type(got) is type(expected)
-    if isinstance(expected, torch.Tensor):
-        assert got.dtype == expected.dtype
-        assert got.shape == expected.shape
-        raw = [tensor.contiguous().reshape(-1).view(torch.uint8) for tensor in (got, expected)]
-        assert raw[0].equal(raw[1])
-    elif isinstance(expected, dict):
-        assert list(got) == list(expected)
-        for name in expected:
-            assert_same(got[name], expected[name])
-    elif isinstance(expected, list | tuple):
-        assert len(got) == len(expected)
-        for left, right in zip(got, expected, strict=True):
-            assert_same(left, right)
-    else:
-        assert got == expected
 
 
 def task_count() -> int:

@@ -11,11 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from loader_data import encode, picture, write_photos
 from PIL import Image
-
-sys.path.append(str(Path(__file__).parents[2] / "loader"))
-
-from loader_data import assert_same, encode, picture, write_photos
+from same_batches import assert_same
 
 import zerocopy_data as zcd
 from zerocopy_data.device.decode import TorchCodec

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import io
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import same_batches
 import torch
 from PIL import Image as PillowImage
 from torch.utils.data import Dataset
 
 import zerocopy_data as zcd
+
+# The expected batch lies in host memory, the other one wherever it was asked for.
+assert_same = functools.partial(same_batches.assert_same, move=torch.Tensor.cpu)
 
 CROP = [zcd.RandomResizedCrop(24), zcd.RandomHorizontalFlip(), zcd.Normalize()]
 
@@ -97,27 +102,6 @@ def write_shards(path: Path, rows: int = 46) -> Path:
                 }
             )
     return path
-
-
-def assert_same(got: Any, expected: Any) -> None:
-    """Equal in structure, types, dtypes, shapes and every byte, wherever `got` lies."""
-    assert type(got) is type(expected) or (isinstance(got, torch.Tensor) and isinstance(expected, torch.Tensor))
-    if isinstance(expected, torch.Tensor):
-        host = got.cpu()
-        assert host.dtype == expected.dtype
-        assert host.shape == expected.shape
-        raw = [tensor.contiguous().reshape(-1).view(torch.uint8) for tensor in (host, expected)]
-        assert torch.equal(*raw)
-    elif isinstance(expected, dict):
-        assert list(got) == list(expected)
-        for name in expected:
-            assert_same(got[name], expected[name])
-    elif isinstance(expected, list | tuple):
-        assert len(got) == len(expected)
-        for left, right in zip(got, expected, strict=True):
-            assert_same(left, right)
-    else:
-        assert got == expected
 
 
 def all_on(batch: Any, device: str) -> bool:
