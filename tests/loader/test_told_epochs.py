@@ -95,17 +95,19 @@ def test_two_open_iterators_serve_each_its_own_epoch(photos: zcd.ShardDataset) -
 
 
 def test_options_are_found_through_wrappers_copies_and_only_for_their_dataset(photos: zcd.ShardDataset) -> None:
-    loader = seeded(photos, on_error="skip", stall_after=9)
+    loader = seeded(photos, on_error="skip", stall_after=9, device="cpu")
     loader = pickle.loads(pickle.dumps(loader))
     left = options_left(loader.dataset, Wrapped(Wrapped(loader.batch_sampler)), None)
     assert left is not None
-    assert left.keywords() == {"seed": 3, "on_error": "skip", "stall_after": 9}
+    assert left.keywords() == {
+        "seed": 3, "on_error": "skip", "stall_after": 9, "device": "cpu", "static": False, "decode": "cpu",
+    }  # fmt: skip
     assert options_left(photos, Wrapped(loader.batch_sampler), None) is None
     with zcd.patch():
         again: Any = torch.utils.data.DataLoader(loader.dataset, batch_sampler=Wrapped(loader.batch_sampler))  # type: ignore[arg-type]
         told = torch.utils.data.DataLoader(loader.dataset, batch_sampler=loader.batch_sampler, on_error="raise")
         other: Any = torch.utils.data.DataLoader(photos, batch_sampler=loader.batch_sampler)
-    assert (again.seed, again.on_error, again.stall_after) == (3, "skip", 9)
+    assert (again.seed, again.on_error, again.stall_after, again.device) == (3, "skip", 9, "cpu")
     assert (told.seed, told.on_error) == (None, "raise")
     assert other.seed is None
     assert sorted(epoch_of(again)[0]) == list(range(ROWS))

@@ -71,6 +71,11 @@ def _touched(device: Any = None) -> int:
     return _m().touch(_index(device))
 
 
+def _synchronize(device: Any = None) -> None:
+    if tensor._MACHINE:  # torch's profiler asks the registered backend even where no machine is in use
+        _m().synchronize(_touched(device))
+
+
 def _module() -> SimpleNamespace:
     return SimpleNamespace(
         is_available=lambda: bool(tensor._MACHINE),
@@ -84,7 +89,7 @@ def _module() -> SimpleNamespace:
         current_stream=lambda device=None: _m().current_stream(_touched(device)),
         default_stream=lambda device=None: _m().defaults[_touched(device)],
         stream=_on,
-        synchronize=lambda device=None: _m().synchronize(_touched(device)),
+        synchronize=_synchronize,
         is_current_stream_capturing=lambda: _m().captures > 0,
         mem_get_info=lambda device=None: (
             _m().allocators[_touched(device)].free_bytes,
