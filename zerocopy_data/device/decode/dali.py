@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch.utils.dlpack import from_dlpack
 
@@ -141,10 +142,9 @@ class DaliDecoder:
         key = (encoded.height, encoded.width)
         pipeline = self._pipelines.get(key)
         if pipeline is None or not pipeline.takes(encoded):
-            # Never fewer images than before, and never the plainer graph: batches that differ share one pipeline.
+            # Never fewer images than before: batches that differ share one pipeline.
             room = max(encoded.encoded, pipeline.room if pipeline is not None else 0)
-            windowed = _windowed(encoded) or (pipeline is not None and pipeline.windowed)
-            pipeline = _Pipeline(self.device, self._threads, self._regions, key, room, windowed)
+            pipeline = _Pipeline(self.device, self._threads, self._regions, key, room)
             self._pipelines[key] = pipeline
         running.pipeline = pipeline
         pipeline.put(running)
@@ -183,9 +183,20 @@ class _Running:
         return merged
 
 
-def _windowed(encoded: EncodedImages) -> bool:
-    """Whether an image of the batch is resized to another size than its final one, and a part of that is kept."""
-    return bool((encoded.geometry[:, RESIZED] != (encoded.height, encoded.width)).any())
+def _windows(
+    geometry: npt.NDArray[np.int32], size: tuple[int, int]
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    """Where in its cut each image's final window begins and ends, in pixels of the cut; mirrored ones run backwards.
+
+    DALI resizes such a window without a look at its edges: pixels of the cut beyond them are filtered in, as they are
+    when the whole cut is resized first. So its other pixels needn't be made.
+    """
+    scale = geometry[:, CUT][:, 2:] / np.maximum(geometry[:, RESIZED], 1)  # pixels of the cut for one of the resized
+    begin = geometry[:, CORNER] * scale
+    end = (geometry[:, CORNER] + np.array(size)) * scale
+    flip = geometry[:, FLIP] != 0
+    begin[flip, 1], end[flip, 1] = end[flip, 1], begin[flip, 1]
+    return begin.astype(np.float32), end.astype(np.float32)
 
 
 def _first_line(error: Exception) -> str:
@@ -196,7 +207,7 @@ def _first_line(error: Exception) -> str:
 
 
 class _Pipeline:
-    """One DALI graph: cut and decode, resize, keep a window, mirror."""
+    """One DALI graph: cut and decode, then resize, which keeps a window and mirrors in the same pass."""
 
     def __init__(
         self,
@@ -205,10 +216,8 @@ class _Pipeline:
         regions: bool,
         size: tuple[int, int],
         room: int,
-        windowed: bool,
     ) -> None:
         self.room = room
-        self.windowed = windowed
         self._device = device
         self._size = size
         self._waiting: deque[_Running] = deque()
@@ -224,7 +233,7 @@ class _Pipeline:
 
     def takes(self, encoded: EncodedImages) -> bool:
         """Whether a batch fits this graph."""
-        return not self.given_up and encoded.encoded <= self.room and (self.windowed or not _windowed(encoded))
+        return not self.given_up and encoded.encoded <= self.room
 
     def _graph(self, threads: int, regions: bool) -> Any:
         # Not by `import`: DALI's stubs disagree with its documentation (device_id=None is refused there).
@@ -245,7 +254,8 @@ class _Pipeline:
             data = fn.external_source(name="data", device="cpu", no_copy=True, ndim=1, dtype=types.UINT8)
             corner = fn.external_source(name="corner", device="cpu", ndim=1, dtype=types.INT32)
             extent = fn.external_source(name="extent", device="cpu", ndim=1, dtype=types.INT32)
-            mirror = fn.external_source(name="mirror", device="cpu", ndim=0, dtype=types.INT32)
+            begin = fn.external_source(name="begin", device="cpu", ndim=1, dtype=types.FLOAT)
+            end = fn.external_source(name="end", device="cpu", ndim=1, dtype=types.FLOAT)
             # No turning: images that need it are decoded by us. Upsampling of chroma as in libjpeg, also on the GPU.
             common = {
                 "device": "mixed" if gpu else "cpu",
@@ -257,19 +267,13 @@ class _Pipeline:
                 images = fn.decoders.image_slice(data, start=corner, shape=extent, axes=[0, 1], **common)
             else:
                 images = fn.slice(fn.decoders.image(data, **common), start=corner, shape=extent, axes=[0, 1])
-            filters = {"interp_type": types.INTERP_LINEAR, "antialias": True}
-            window: dict[str, Any] = {}
-            if self.windowed:
-                size = fn.external_source(name="size", device="cpu", ndim=1, dtype=types.FLOAT)
-                x = fn.external_source(name="x", device="cpu", ndim=0, dtype=types.FLOAT)
-                y = fn.external_source(name="y", device="cpu", ndim=0, dtype=types.FLOAT)
-                images = fn.resize(images, size=size, **filters)
-                window = {"crop": (height, width), "crop_pos_x": x, "crop_pos_y": y}
-            else:
-                images = fn.resize(images, size=(height, width), **filters)
-            # Faster than fn.flip, and cuts in the same pass. Mean 0 and deviation 1 leave bytes what they are.
-            images = fn.crop_mirror_normalize(
-                images, dtype=types.UINT8, output_layout="HWC", mean=[0.0], std=[1.0], mirror=mirror, **window
+            images = fn.resize(
+                images,
+                size=(height, width),
+                interp_type=types.INTERP_LINEAR,
+                antialias=True,
+                roi_start=begin,
+                roi_end=end,
             )
             pipe.set_outputs(images)
         pipe.build()
@@ -313,22 +317,15 @@ class _Pipeline:
             else:
                 self._inside.append(running)
 
-    def _feed(self, streams: list[Any], geometry: np.ndarray[Any, np.dtype[np.int32]]) -> None:
+    def _feed(self, streams: list[Any], geometry: npt.NDArray[np.int32]) -> None:
         feed = self._pipe.feed_input
         feed("data", streams)
         cut = geometry[:, CUT]
         feed("corner", np.ascontiguousarray(cut[:, :2]))
         feed("extent", np.ascontiguousarray(cut[:, 2:]))
-        feed("mirror", np.ascontiguousarray(geometry[:, FLIP]))
-        if not self.windowed:
-            return
-        resized = geometry[:, RESIZED]
-        feed("size", resized.astype(np.float32))
-        # Shares of the room there is, as DALI has them: it rounds, and a float32 tells 65,535 places apart.
-        room = np.maximum(resized - np.array(self._size, np.int32), 1)
-        top_left = (geometry[:, CORNER] / room).astype(np.float32)
-        feed("y", np.ascontiguousarray(top_left[:, 0]))
-        feed("x", np.ascontiguousarray(top_left[:, 1]))
+        begin, end = _windows(geometry, self._size)
+        feed("begin", begin)
+        feed("end", end)
 
     def _share(self) -> torch.Tensor:
         if self._device.type == "cpu":
