@@ -210,3 +210,23 @@ def test_a_planted_bug_is_found(planted: str, free: int, monkeypatch: pytest.Mon
         expected = _train(None)
         got = _train(_saved(free=free))
         assert machine.faults != [] or not _bit_equal(got, expected)
+
+
+def test_what_stays_is_not_looked_at_for_each_tensor_that_is_saved(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[Parcel] = []
+    settle = Mover.settle
+    monkeypatch.setattr(Mover, "settle", lambda self, parcel: (looked.append(parcel), settle(self, parcel)))
+    saved = _saved(free=1 << 20, min_bytes=1)
+    x = torch.ones(8).to("sim").requires_grad_()
+    with saved:
+        y = x
+        for _ in range(100):
+            y = y.sigmoid()
+        total: Any = y.sum()
+    assert saved.state().alive == 100
+    total.backward()
+    del total, y
+    assert not looked
+    assert saved.state().alive == 0

@@ -44,10 +44,9 @@ class SavedState:
 class _Saved:
     """A storage that a graph saved; several saved tensors may lie in it. Its end is the graph's."""
 
-    def __init__(self, parcel: Parcel, alias: torch.Tensor, key: int, number: int) -> None:
+    def __init__(self, parcel: Parcel, alias: torch.Tensor, number: int) -> None:
         self.parcel = parcel
         self.alias: torch.Tensor | None = alias  # until it leaves: shares the version counter of what was saved
-        self.key = key
         self.number = number
 
 
@@ -109,7 +108,10 @@ class SavedActivations(AbstractContextManager["SavedActivations"]):
         self._mover = Mover(self._accelerator, host or SystemMemory(), host_margin)
         self._lock = threading.RLock()  # the backward pass runs in a thread of its own
         self._alive: dict[int, weakref.ref[_Saved]] = {}  # by number: in the order of saving
-        self._ended: list[Parcel] = []
+        self._lately: dict[int, weakref.ref[_Saved]] = {}  # by storage: what was saved there last
+        self._moving: dict[Parcel, None] = {}  # something is to be done for these when a copy is done
+        self._sent: set[int] = set()  # numbers of those that may be away, and of some that are back or have ended
+        self._ended: list[tuple[int, int, Parcel]] = []
         self._numbers = 0
         self._hooks: list[Any] = []
         self._late = 0
@@ -195,34 +197,38 @@ class SavedActivations(AbstractContextManager["SavedActivations"]):
 
     def _known(self, tensor: torch.Tensor) -> _Saved | None:
         """The storage of a tensor, where another tensor in it has been saved already."""
-        key = self._accelerator.storage_key(tensor)
-        for saved in self._all():
-            place = saved.parcel.place
-            if saved.key == key and saved.alias is not None and place is not None:
-                place.users.add(self._accelerator.stream())
-                return saved
-        return None
+        reference = self._lately.get(self._accelerator.storage_key(tensor))
+        saved = None if reference is None else reference()
+        if saved is None or saved.alias is None or saved.parcel.place is None:
+            return None  # what was there has moved out or ended, and its address was given to this tensor
+        saved.parcel.place.users.add(self._accelerator.stream())
+        return saved
 
     def _new(self, tensor: torch.Tensor) -> _Saved:
         self._numbers += 1
         parcel = self._mover.parcel(tensor)
-        saved = _Saved(parcel, tensor.detach(), self._accelerator.storage_key(tensor), self._numbers)
-        weakref.finalize(saved, _end, parcel, self._ended).atexit = False
-        self._alive[saved.number] = weakref.ref(saved)
+        key = self._accelerator.storage_key(tensor)
+        saved = _Saved(parcel, tensor.detach(), self._numbers)
+        weakref.finalize(saved, _end, (saved.number, key, parcel), self._ended).atexit = False
+        self._alive[saved.number] = self._lately[key] = weakref.ref(saved)
         return saved
 
     def _all(self) -> list[_Saved]:
-        found = [(number, reference()) for number, reference in self._alive.items()]
-        for number, saved in found:
-            if saved is None:
-                del self._alive[number]
-        return [saved for _, saved in found if saved is not None]
+        return [saved for reference in self._alive.values() if (saved := reference()) is not None]
 
     def _collect(self) -> None:
+        """Runs for each tensor that is saved or used: takes time for what has changed, not for all that is alive."""
         while self._ended:
-            self._mover.drop(self._ended.pop())
-        for saved in self._all():
-            self._mover.settle(saved.parcel)
+            number, key, parcel = self._ended.pop()
+            self._mover.drop(parcel)
+            del self._alive[number]
+            self._sent.discard(number)
+            if (latest := self._lately.get(key)) is not None and latest() is None:
+                del self._lately[key]
+        for parcel in list(self._moving):
+            self._mover.settle(parcel)
+            if not parcel.leaving and parcel.copied is None and parcel.ready is None:
+                del self._moving[parcel]
 
     # Moves
 
@@ -256,9 +262,12 @@ class SavedActivations(AbstractContextManager["SavedActivations"]):
             self._refused = str(error)
             return False
         saved.alias = None  # nobody else has a tensor there who could modify it
+        self._sent.add(saved.number)
+        self._moving[saved.parcel] = None
         return True
 
     def _bring(self, saved: _Saved) -> None:
+        self._moving[saved.parcel] = None
         try:
             self._mover.bring(saved.parcel)
         except torch.OutOfMemoryError:
@@ -278,12 +287,16 @@ class SavedActivations(AbstractContextManager["SavedActivations"]):
 
     def _fetch_ahead(self, number: int) -> None:
         """Brings back what was saved before this: it is needed next."""
-        before = [s for s in self._all() if s.number < number]
-        coming = sum(s.parcel.ready is not None for s in before)
-        for saved in reversed(before):
+        coming = sum(parcel.ready is not None for parcel in self._moving)
+        for earlier in sorted((sent for sent in self._sent if sent < number), reverse=True):
             if coming >= self._ahead:
                 return
-            if saved.parcel.place is not None:
+            reference = self._alive.get(earlier)
+            saved = None if reference is None else reference()
+            if saved is None or saved.parcel.resident:
+                self._sent.discard(earlier)
+                continue
+            if saved.parcel.place is not None:  # still leaving
                 continue
             if self._source.read().free - saved.parcel.size < self._low:
                 return
@@ -291,11 +304,13 @@ class SavedActivations(AbstractContextManager["SavedActivations"]):
                 self._mover.bring(saved.parcel)
             except torch.OutOfMemoryError:
                 return
+            self._moving[saved.parcel] = None
             coming += 1
 
 
-def _end(parcel: Parcel, ended: list[Parcel]) -> None:
+def _end(what: tuple[int, int, Parcel], ended: list[tuple[int, int, Parcel]]) -> None:
     """A graph has let go, maybe under the lock: device memory goes now, the host's at the next call."""
+    _, _, parcel = what
     parcel.place = None
     parcel.leaving = False
-    ended.append(parcel)
+    ended.append(what)
