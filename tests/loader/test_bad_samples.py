@@ -225,3 +225,12 @@ def test_the_list_of_skipped_samples_is_bounded_and_the_count_is_not() -> None:
     assert skipped.total == SkippedSamples.KEPT + 5
     assert len(skipped) == SkippedSamples.KEPT
     assert next(iter(skipped)).row == 5
+
+
+@WORKERS
+@pytest.mark.parametrize("on_error", ["skip", "substitute"])
+def test_numbers_follow_their_samples(damaged: Damage, workers: int, on_error: str) -> None:
+    loader = load(damaged(3, 11, 12).numbered("index"), workers, on_error)
+    for batch in loader:
+        assert batch["index"].tolist() == batch["number"].tolist()
+    assert loader.skipped.total == 3

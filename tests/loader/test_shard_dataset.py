@@ -275,3 +275,30 @@ def test_an_exif_rotated_image_is_turned_unless_told_otherwise(tmp_path: Path) -
     width, height = picture(0).size
     assert zcd.open(path)[0]["image"].shape == (3, width, height)
     assert zcd.open(path, orient=False)[0]["image"].shape == (3, height, width)
+
+
+def test_numbered_samples_say_their_row_in_any_order_subset_and_form(photos_path: Path) -> None:
+    ds = zcd.open(photos_path, FIXED).numbered("index")
+    assert list(ds[5]) == ["image", "label", "number", "key", "index"]
+    part = ds.subset(np.arange(ROWS)[::-3]).select(["index", "number"])
+    assert [part[i] for i in range(len(part))] == [{"index": row, "number": row} for row in range(ROWS - 1, -1, -3)]
+    assert type(part[0]["index"]) is int
+    assert part.raw(1) == {"index": ROWS - 4, "number": ROWS - 4}
+    for batch in (part[2:7], next(iter(zcd.DataLoader(pickle.loads(pickle.dumps(part)).subset(range(2, 7)), 5)))):
+        assert batch["index"].dtype == torch.int64
+        assert batch["index"].tolist() == batch["number"].tolist() == [ROWS - 1 - 3 * i for i in range(2, 7)]
+    tupled = ds.as_tuple("index", "image")
+    assert tupled[9][0] == 9
+    assert ds.classes("index") is None
+    assert [len(batch[0]) for batch in zcd.DataLoader(tupled, 50)] == [50, ROWS - 50]
+
+
+def test_a_second_column_of_numbers_or_a_stored_one_is_refused(photos_path: Path) -> None:
+    ds = zcd.open(photos_path)
+    with pytest.raises(zcd.ConfigError, match="'number'"):
+        ds.numbered("number")
+    with pytest.raises(zcd.ConfigError, match="'index'"):
+        ds.numbered("index").numbered("other")
+    with pytest.raises(zcd.ConfigError, match="'index'"):
+        ds.select("index")
+    assert list(ds.numbered().select("number").columns) == ["number"]

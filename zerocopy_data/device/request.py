@@ -28,7 +28,9 @@ class Staging:
         memory_format: torch.channels_last gives four-dimensional tensors that order in memory.
         transform: Called with each batch on the device, on the stream of its readers; gives the batch to deliver. Where
             it has a method `prepare`, that is called before, with the batch in host memory, and gives the batch to send
-            (`device.augment.Augment.on` makes such a transform).
+            (`device.augment.Augment.on` makes such a transform). Where it has a method `at_epoch`, each iterator of a
+            DataLoader calls that at its first batch, with the epoch and whether it began in the middle of it, and uses
+            the transform that it gives.
     """
 
     device: str | int | torch.device
@@ -46,6 +48,16 @@ class Staging:
         for pair in self.cast.items():
             if not all(isinstance(dtype, torch.dtype) for dtype in pair):
                 raise ConfigError(f"cast maps torch dtypes to torch dtypes, not {pair[0]!r} to {pair[1]!r}.")
+
+    def begun(self, epoch: int | None, resumed: bool) -> Staging:
+        """What an iterator uses.
+
+        Args:
+            epoch: That it serves; None where it is not known.
+            resumed: Whether it began in the middle of that.
+        """
+        at_epoch = getattr(self.transform, "at_epoch", None)
+        return self if at_epoch is None else replace(self, transform=at_epoch(epoch, resumed))
 
     def prepared(self, batch: Any) -> Any:
         """The batch to send, from the one in host memory."""
@@ -87,20 +99,31 @@ def finishes(staging: Staging) -> bool:
 
 
 class PassThrough(Iterator[Any]):
-    """Batches that stay on the CPU, in the form that was asked for."""
+    """Batches that stay on the CPU, in the form that was asked for.
 
-    def __init__(self, staging: Staging, host: Any) -> None:
-        self._staging = staging
+    Args:
+        host: An iterator of a DataLoader.
+        begin: Gives what is asked for, once the first batch is there.
+    """
+
+    def __init__(self, host: Any, begin: Callable[[], Staging]) -> None:
         self._host = host
+        self._begin = begin
+        self._staging: Staging | None = None
 
     def __len__(self) -> int:
         return len(self._host)
 
     def __next__(self) -> Any:
-        batch = map_leaves(self._staging.prepared(next(self._host)), self._converted)
-        return batch if self._staging.transform is None else self._staging.transform(batch)
+        host = next(self._host)
+        if self._staging is None:
+            self._staging = self._begin()
+        staging = self._staging
 
-    def _converted(self, part: Any) -> Any:
-        if isinstance(part, Leaf) and not isinstance(part, torch.Tensor):
-            part = part.finish(part.raw(), lambda table: table)
-        return self._staging.converted(part) if type(part) is torch.Tensor else part
+        def converted(part: Any) -> Any:
+            if isinstance(part, Leaf) and not isinstance(part, torch.Tensor):
+                part = part.finish(part.raw(), lambda table: table)
+            return staging.converted(part) if type(part) is torch.Tensor else part
+
+        batch = map_leaves(staging.prepared(host), converted)
+        return batch if staging.transform is None else staging.transform(batch)

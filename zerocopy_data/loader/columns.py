@@ -92,3 +92,21 @@ class ShardColumn:
         """See `native.NativeColumn`. Raises what `map` raises."""
         self.map(rows)
         return self.native.gather_encoded(program.native, rows, *key, block, offsets, geometry, cancel)
+
+
+class RowNumbers:
+    """The column of `ShardDataset.numbered`: a `native.NativeColumn` that stores nothing."""
+
+    def gather(self, rows: npt.NDArray[np.int64], item: int, out: memoryview) -> list[tuple[int, int, str]]:
+        """The rows themselves."""
+        assert item == rows.itemsize
+        np.frombuffer(out, np.int64)[:] = rows
+        return []
+
+    def decode(self, *_: Any) -> list[tuple[int, int, str]]:
+        """Is for images."""
+        raise TypeError("row numbers are no images")
+
+    def gather_encoded(self, *_: Any) -> tuple[int, list[tuple[int, int, str]]]:
+        """Is for images."""
+        raise TypeError("row numbers are no images")

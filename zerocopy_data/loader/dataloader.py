@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import warnings
 import weakref
 from collections.abc import Callable, Iterable
@@ -146,6 +147,8 @@ class DataLoader(TorchDataLoader[T_co]):
         self._served_by: weakref.ref[Any] | None = None
         self.epoch = 0
         self._told_epoch: int | None = 0
+        # Epochs of torch's iterators, which count none: for transforms on the device. None: nobody has begun or told.
+        self._rounds: int | None = None
         self.skipped = SkippedSamples()
         self._plan: BatchPlan | None = None
         native = native_base(dataset)
@@ -209,7 +212,7 @@ class DataLoader(TorchDataLoader[T_co]):
         """
         if epoch < 0:
             raise ConfigError(f"set_epoch({epoch}): epochs count from 0.")
-        self.epoch = int(epoch)
+        self.epoch = self._rounds = int(epoch)
         # With a batch sampler of the user's, loader.sampler is another object than the one inside it.
         for sampler in samplers(self.sampler, self.batch_sampler):
             set_epoch = getattr(sampler, "set_epoch", None)
@@ -269,13 +272,34 @@ class DataLoader(TorchDataLoader[T_co]):
         """An iterator over what the host's iterator gives, on the device that was asked for."""
         if self.staging is None:
             return host
+        begin = functools.partial(self.staging_for, host, self._next_round(host))
         if not self.to_device:
-            return PassThrough(self.staging, host) if finishes(self.staging) else host
+            return PassThrough(host, begin) if finishes(self.staging) else host
         from .device_iterator import DeviceIterator
 
-        iterator = DeviceIterator(host, self._free_stager(self.staging))
+        iterator = DeviceIterator(host, self._free_stager(self.staging), begin)
         self._served_by = weakref.ref(iterator)
         return iterator
+
+    def _next_round(self, host: Any) -> int | None:
+        """The epoch that an iterator serves by our count; a run that goes on in the middle of one has to say which."""
+        first = None if getattr(host, "resumed", False) else 0
+        counted = first if self._rounds is None else self._rounds
+        self._rounds = None if counted is None else counted + 1
+        return counted
+
+    def staging_for(self, host: Any, counted: int | None) -> Staging:
+        """What an iterator asks for: in its first batch the epoch is settled, by whoever knows it best.
+
+        Args:
+            host: The iterator.
+            counted: Its epoch by this loader's count; None where that is unknown.
+        """
+        assert self.staging is not None
+        epoch = getattr(host, "epoch", None)
+        if epoch is None:
+            epoch = told_epoch(self)
+        return self.staging.begun(counted if epoch is None else epoch, getattr(host, "resumed", False))
 
     def _free_stager(self, staging: Staging) -> Stager:
         """The stager of the epoch before, with its memory at its addresses, unless its iterator is still at work."""

@@ -19,8 +19,8 @@ from ..format.reader import DatasetReader
 from ..image.ops import OPS, ImageOp
 from ..image.program import ImageProgram, ViewValues, compile_program, deferred
 from ..order.seed import seed_number
-from .columns import ShardColumn
-from .native import ThreadServed
+from .columns import RowNumbers, ShardColumn
+from .native import NativeColumn, ThreadServed
 from .samples import ImageOptions, bad_sample, image_views, plain_value, random_key
 from .selection import Selection
 
@@ -96,6 +96,7 @@ class ShardDataset(ThreadServed, Dataset[Any]):
         self.options = options
         self.epoch: int | None = None
         self.tupled = False
+        self.number_column: str | None = None
         self.selection = Selection(range(reader.num_rows))
         self._programs: dict[str, ImageProgram] = {}
         for name in self.columns:
@@ -109,11 +110,14 @@ class ShardDataset(ThreadServed, Dataset[Any]):
     @property
     def fields(self) -> Mapping[str, Field]:
         """The fields of the selected columns."""
-        return {name: self.reader.fields[name] for name in self.columns}
+        return {name: self._field(name) for name in self.columns}
+
+    def _field(self, column: str) -> Field:
+        return Scalar("int64") if column == self.number_column else self.reader.fields[column]
 
     def classes(self, column: str = "label") -> tuple[str, ...] | None:
         """Class names of a column in the order of their numbers, None where it has none."""
-        field = self.reader.fields[column]
+        field = self._field(column)
         return field.classes if isinstance(field, Scalar) else None
 
     def program(self, column: str) -> ImageProgram:
@@ -142,12 +146,25 @@ class ShardDataset(ThreadServed, Dataset[Any]):
     def select(self, columns: Sequence[str] | str) -> ShardDataset:
         """The same rows with these columns only; the others are not read."""
         names = (columns,) if isinstance(columns, str) else tuple(columns)
-        return self._with(columns=_checked_columns(self.reader, names), tupled=False)
+        return self._with(columns=_checked_columns(self.reader, names, self.number_column), tupled=False)
 
     def as_tuple(self, *columns: str) -> ShardDataset:
         """Samples as tuples of these columns (all, if none is named) in this order."""
         names = columns or self.columns
-        return self._with(columns=_checked_columns(self.reader, tuple(names)), tupled=True)
+        return self._with(columns=_checked_columns(self.reader, tuple(names), self.number_column), tupled=True)
+
+    def numbered(self, column: str = "index") -> ShardDataset:
+        """The same samples with one more column: each one's row on disk, int64, the same in any order and subset.
+
+        Augmentation on the device keys its random parameters by it: see `zcd.device.augment.Augment.on`.
+
+        Raises:
+            ConfigError: the dataset has a column of that name.
+        """
+        if column in self.reader.fields or self.number_column is not None:
+            taken = f"a column {column!r}" if column in self.reader.fields else f"numbers, as {self.number_column!r}"
+            raise ConfigError(f"{self.path} has {taken} already. Its columns: {', '.join(self.columns)}.")
+        return self._with(columns=(*self.columns, column), number_column=column)
 
     def subset(self, indices: Sequence[int] | npt.NDArray[Any] | range | slice) -> ShardDataset:
         """These samples, in this order; an index may occur more than once. Indices count within this dataset.
@@ -175,8 +192,8 @@ class ShardDataset(ThreadServed, Dataset[Any]):
         row = self.selection.row(index)
         out: dict[str, Any] = {}
         for name in self.columns:
-            value = self.reader.value(name, row)
-            if isinstance(self.reader.fields[name], Scalar):
+            value = row if name == self.number_column else self.reader.value(name, row)
+            if name in self.reader.fields and isinstance(self.reader.fields[name], Scalar):
                 value = plain_value(self.reader, name, row, verify=False)
             elif isinstance(value, np.ndarray):
                 value = value.view()
@@ -196,11 +213,13 @@ class ShardDataset(ThreadServed, Dataset[Any]):
 
     def random_key(self) -> tuple[int, int]:
         """(seed, epoch) for the next access: see the class."""
-        random = any(self.program(n).random for n in self.columns if isinstance(self.reader.fields[n], Image))
+        random = any(self.program(n).random for n, field in self.fields.items() if isinstance(field, Image))
         return random_key(self.seed, self.epoch, random)
 
-    def native_column(self, name: str) -> ShardColumn:
+    def native_column(self, name: str) -> NativeColumn:
         """A column as the core reads it."""
+        if name == self.number_column:
+            return RowNumbers()
         return ShardColumn(self.reader, name, self.options.verify)
 
     def encoded(self, column: str, row: int) -> Any:
@@ -209,7 +228,7 @@ class ShardDataset(ThreadServed, Dataset[Any]):
 
     def plain(self, column: str, row: int) -> Any:
         """A stored value that is no image."""
-        return plain_value(self.reader, column, row, self.options.verify)
+        return row if column == self.number_column else plain_value(self.reader, column, row, self.options.verify)
 
     def bad_sample(self, column: str, row: int, reason: str, misfit: bool = False) -> BadSampleError:
         """The error for one row: see `samples.bad_sample`."""
@@ -220,8 +239,7 @@ class ShardDataset(ThreadServed, Dataset[Any]):
         return tuple(values) if self.tupled else dict(zip(self.columns, values, strict=True))
 
     def _value(self, name: str, row: int, key: tuple[int, int]) -> Any:
-        field = self.reader.fields[name]
-        value = self._image(name, row, key) if isinstance(field, Image) else self.plain(name, row)
+        value = self._image(name, row, key) if isinstance(self._field(name), Image) else self.plain(name, row)
         transform = self.transforms.get(name)
         if not callable(transform):
             return value
@@ -260,10 +278,11 @@ class ShardDataset(ThreadServed, Dataset[Any]):
         return f"ShardDataset({str(self.path)!r}, {shape}{', as tuples' if self.tupled else ''})"
 
 
-def _checked_columns(reader: DatasetReader, names: tuple[str, ...]) -> tuple[str, ...]:
+def _checked_columns(reader: DatasetReader, names: tuple[str, ...], numbers: str | None = None) -> tuple[str, ...]:
+    there = [*reader.fields] if numbers is None else [*reader.fields, numbers]
     for name in names:
-        if name not in reader.fields:
-            raise ConfigError(f"{reader.path} has no column {name!r}. It has: {', '.join(reader.fields)}.")
+        if name not in there:
+            raise ConfigError(f"{reader.path} has no column {name!r}. It has: {', '.join(there)}.")
     if not names or len(set(names)) != len(names):
         raise ConfigError(f"columns must be named once each, at least one; got {list(names)}.")
     return names

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from ..device.request import Staging
 from ..device.staging import Stager
 
 
@@ -21,11 +22,13 @@ class DeviceIterator(Iterator[Any]):
             counts what is returned (`handed_out`), it is told when a batch reaches the caller. Where it makes tensors
             on the device itself (`work_beside`), it does so on the stager's stream.
         stager: For this iterator's use alone, until `close`.
+        begin: Gives what is asked of the stager, once the first batch is there.
     """
 
-    def __init__(self, host: Any, stager: Stager) -> None:
+    def __init__(self, host: Any, stager: Stager, begin: Callable[[], Staging] | None = None) -> None:
         self._host = host
         self._stager = stager
+        self._begin = begin
         self._ended: BaseException | None = None
         work_beside = getattr(host, "work_beside", None)
         if work_beside is not None:  # what it makes on the device is ready for the copies, and for nobody else
@@ -52,6 +55,8 @@ class DeviceIterator(Iterator[Any]):
             except StopIteration:
                 self._end()
                 raise
+            if self._begin is not None:
+                stager.staging, self._begin = self._begin(), None
             stager.put(host)
         batch = stager.get()
         self._handed_out()

@@ -26,6 +26,9 @@ class ThreadIterator(_BaseDataLoaderIter):
 
     torch's base class brings what frameworks rely on: the draw of the base seed, the profiler's label, `len`, and
     the warnings. Only `_next_data` and the engine's life are ours.
+
+    Attributes:
+        epoch: That is being served.
     """
 
     def __init__(self, loader: DataLoader[Any]) -> None:
@@ -54,7 +57,7 @@ class ThreadIterator(_BaseDataLoaderIter):
         # Room for what is likely: people write batch_size=10**9 for "everything", and slots grow when it isn't enough.
         room = max(1, min(loader.largest_batch() or 1, len(dataset)))
         self._plan = loader.plan(dataset, room, depth + 2)
-        epoch = loader.begin_epoch()
+        self.epoch = epoch = loader.begin_epoch()
         if loader.seed is None:
             # Persistent: torch draws the base seed once in an iterator's life, the rounds tell its epochs apart.
             self._key = int(self._base_seed), self._rounds

@@ -183,7 +183,11 @@ class TrackedLoader:
 
 
 class Counting:
-    """What is common to the iterators: mixed into torch's classes."""
+    """What is common to the iterators: mixed into torch's classes.
+
+    Attributes:
+        resumed: Whether the epoch that is being served was begun by another iterator, whose state was loaded.
+    """
 
     _sampler_iter: Any
     _profile_name: str
@@ -199,6 +203,7 @@ class Counting:
                 self._tracked.resume = resume.place
                 self._next_epoch(self._tracked, resume)
         self._resuming = resume
+        self.resumed = resume is not None and bool(resume.batches or resume.replay)
         self.progress = Progress()
         # Where batches go on to a device, what is to be noted when they reach the caller.
         self._held: deque[tuple[int, int] | list[torch.Tensor]] | None = deque() if loader.to_device else None
@@ -265,6 +270,7 @@ class Counting:
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
         if not first_iter:
             workers = self.progress.workers
+            self.resumed = False
             self.progress = Progress(workers=workers)
             if self._held is not None:
                 self._held.clear()

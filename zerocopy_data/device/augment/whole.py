@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import operator
 from typing import TYPE_CHECKING, Any
 
@@ -20,18 +21,21 @@ class BatchAugment:
 
     Example:
         augment = Augment([RandomHorizontalFlip(), Normalize()], seed=0).on("image", "label", samples="index")
-        loader = DataLoader(dataset, 256, device=Staging("cuda", transform=augment))
+        dataset = zcd.open("imagenet.zcd/train").numbered("index")
+        loader = DataLoader(dataset, 256, shuffle=True, device=Staging("cuda", transform=augment))
         for epoch in range(90):
-            augment.set_epoch(epoch)
             for batch in loader:
                 ...
+
+    A DataLoader says which epoch its batches belong to. A training loop of one's own, or one that is to count
+    otherwise, calls `set_epoch` at each epoch; the loader then leaves it to that.
 
     With `samples`, a batch's part of that name holds the samples' numbers: a tensor in host memory, an array or a
     list. `Staging` has them kept on the host (`prepare`); in the batch that is delivered they are a numpy array, int64.
 
     Without, samples are numbered 0, 1, 2, … as they come, from the latest `set_epoch` on. The same order of batches
-    then gives the same result. A run that resumes in mid-epoch says how many came before: set_epoch(epoch, served=n).
-    Several processes need seeds of their own, or they draw alike for different samples.
+    then gives the same result. A run that resumes in mid-epoch must say how many came before:
+    set_epoch(epoch, served=n). Several processes need seeds of their own, or they draw alike for different samples.
 
     Attributes:
         augment: What is done.
@@ -48,6 +52,7 @@ class BatchAugment:
         self.augment, self.images, self.labels, self.samples = augment, images, labels, samples
         self.epoch = 0
         self._served = 0
+        self._told = False
 
     def __repr__(self) -> str:
         return f"{self.augment!r}.on({self.images!r}, {self.labels!r}, samples={self.samples!r})"
@@ -69,6 +74,34 @@ class BatchAugment:
         if min(numbers) < 0:
             raise ConfigError(f"set_epoch({epoch!r}, served={served!r}): integers from 0.")
         self.epoch, self._served = numbers
+        self._told = True
+
+    def at_epoch(self, epoch: int | None, resumed: bool) -> BatchAugment:
+        """The transform that an iterator of a loader uses, which goes on by itself; this one after `set_epoch`.
+
+        Args:
+            epoch: That the iterator serves; None where it is not known.
+            resumed: Whether the iterator began in the middle of that.
+
+        Raises:
+            ConfigError: random parameters would not be those of a run without a stop.
+        """
+        if self._told:
+            return self
+        if epoch is None:
+            raise ConfigError(
+                "this loader goes on in the middle of an epoch, and nobody knows which one it is, so it would be "
+                "augmented as another. Call loader.set_epoch(n) before the loop."
+            )
+        if resumed and self.samples is None:
+            raise ConfigError(
+                "this loader goes on in the middle of an epoch, and the augmentation counts samples, so it would take "
+                "them for others. Give it their numbers, with zcd.open(path).numbered('index') and "
+                "augment.on(..., samples='index'), or call set_epoch(epoch, served=n) of the transform."
+            )
+        made = copy.copy(self)
+        made.epoch, made._served = epoch, 0
+        return made
 
     def prepare(self, batch: Any) -> Any:
         """The batch, in host memory, with the samples' numbers in a form that stays there when it is staged."""
