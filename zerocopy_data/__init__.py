@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from .loader.dataloader import DataLoader
     from .loader.dataset import ShardDataset
     from .loader.dataset import open_dataset as open
+    from .loader.epoch_sampler import EpochSampler
     from .loader.stateful import StatefulDataLoader
     from .memory.shared_list import SharedList, share
     from .pack.packer import pack
@@ -90,6 +91,7 @@ _EXPORTS = {
     },
     "CompiledDataset": ("loader.compiled", "CompiledDataset"),
     "DataLoader": ("loader.dataloader", "DataLoader"),
+    "EpochSampler": ("loader.epoch_sampler", "EpochSampler"),
     "DatasetWriter": ("format.writer", "DatasetWriter"),
     "ShardDataset": ("loader.dataset", "ShardDataset"),
     "compile": ("loader.compile", "compile_dataset"),
@@ -111,6 +113,7 @@ __all__ = [
     "DataLoader",
     "DatasetChangedError",
     "DatasetWriter",
+    "EpochSampler",
     "Image",
     "Json",
     "ManifestError",

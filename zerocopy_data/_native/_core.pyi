@@ -245,6 +245,27 @@ def pool_threads() -> int:
 def bench_decode(blobs: Sequence[Buffer], program: Program, threads: int, rounds: int = 1) -> float:
     """Images per second of a bare loop of decode and resize over JPEGs in memory: the limit of any loader."""
 
+class Permutation:
+    """A keyed permutation of 0 … n-1 that knows the value at any position without those before it.
+
+    Args:
+        n: From 1 to 2**62.
+        seed: 64 bits.
+        epoch: 64 bits.
+
+    Raises:
+        ValueError: n is none of these.
+    """
+
+    def __init__(self, n: int, seed: int, epoch: int) -> None: ...
+    def values(self, positions: npt.NDArray[np.int64], out: npt.NDArray[np.int64]) -> None:
+        """Writes the values at these positions. Both are contiguous.
+
+        Raises:
+            IndexError: a position is outside; `out` is written up to there.
+            ValueError: the buffers differ in length.
+        """
+
 class Mapping:
     """A shared, writable map of a file, unmapped when it and its leases are gone. Keeps no descriptor."""
 

@@ -16,10 +16,10 @@ from torch.utils.data import Dataset, Sampler, Subset, default_collate
 from ..device.request import PassThrough, Staging, as_staging, finishes, has_streams
 from ..errors import ConfigError
 from ..order.seed import seed_number
+from .epoch_sampler import EpochSampler
 from .native import NativeDataset, ThreadServed
 from .process_iterator import ProcessIterator, why_not_supported
 from .sampler_chain import epoch_shuffle, leave_options, samplers, told_epoch
-from .shuffle import EpochShuffle
 from .skipped import SkippedSamples
 
 # The thread engine, and with it Arrow and Pillow, is imported where a dataset needs it.
@@ -159,7 +159,7 @@ class DataLoader(TorchDataLoader[T_co]):
                     "generator= instead."
                 )
             if shuffle and sampler is None and batch_sampler is None:
-                sampler, shuffle = EpochShuffle(len(dataset), seed), None  # type: ignore[arg-type]
+                sampler, shuffle = EpochSampler(len(dataset), seed, rank=0, world_size=1), None  # type: ignore[arg-type]
         super().__init__(
             dataset,
             batch_size,

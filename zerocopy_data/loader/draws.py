@@ -25,7 +25,7 @@ import torch
 from torch.utils.data import BatchSampler, RandomSampler
 
 from ..errors import ConfigError
-from .shuffle import EpochShuffle
+from .epoch_sampler import EpochIndices, EpochSampler
 
 
 def is_stateful(value: Any) -> bool:
@@ -96,7 +96,8 @@ class Mark:
     """A place in the order.
 
     Attributes:
-        position: Samples (batches, for a batch sampler of the user's) drawn up to here in this epoch.
+        position: Samples (batches, for a batch sampler of the user's) drawn up to here in this epoch; of an
+            EpochSampler those that all ranks have drawn.
         own: States of the sampler and of its iterator, where they have some, and of the generators at that time.
         behind: Draws since those were taken.
         ended: Whether the sampler is known to have nothing more in this epoch. Its own state may be the next one's.
@@ -121,6 +122,8 @@ class TrackedSampler:
         self._indices = loader._index_sampler
         self.batches = self._indices if type(self._indices) is BatchSampler else None
         self.source: Any = self._indices if self.batches is None else self.batches.sampler
+        # Whose epochs the loader counts: it says which one is served.
+        self.counted = isinstance(self.source, EpochSampler) and (loader.seed is not None or loader.uses_threads())
         self.every = every
         self.ahead = ahead
         # Where the next `iter` begins, and (at the beginning of an epoch) what the generators are set to first.
@@ -140,10 +143,13 @@ class TrackedSampler:
     def describe(self) -> dict[str, Any]:
         """What must be the same for a position to mean the same: compared when a state is loaded."""
         found: dict[str, Any] = {"order": type(self.source).__name__}
-        with contextlib.suppress(TypeError, NotImplementedError):
-            found["length"] = len(self.source)
+        if isinstance(self.source, EpochSampler):  # whose place is the same for any number of ranks
+            found.update(order=self.source.describe(), length=self.source.size)
+        else:
+            with contextlib.suppress(TypeError, NotImplementedError):
+                found["length"] = len(self.source)
         epoch = getattr(self.source, "epoch", None)
-        if isinstance(epoch, int) and hasattr(self.source, "set_epoch") and not isinstance(self.source, EpochShuffle):
+        if isinstance(epoch, int) and hasattr(self.source, "set_epoch") and not self.counted:
             found["sampler_epoch"] = epoch
         return found
 
@@ -183,7 +189,7 @@ class Draws(Iterator[Any]):
 
     def prime(self) -> None:
         """Makes the first draw now, so that everything that it depends on is known."""
-        if not self._begun and not isinstance(self._sampler.source, EpochShuffle):
+        if not self._begun and not isinstance(self._sampler.source, EpochSampler):
             try:
                 self._waiting.append(self._draw())
             except StopIteration:
@@ -287,6 +293,9 @@ class Draws(Iterator[Any]):
                 self._take()
             self._here.position = mark.position
             return
+        if isinstance(self._iterator, EpochIndices):
+            self._iterator.skip(mark.position)
+            return
         skipped = sum(1 for _ in islice(self._iterator, mark.position))
         if skipped < mark.position:
             raise ConfigError(
@@ -298,14 +307,18 @@ class Draws(Iterator[Any]):
         batches = self._sampler.batches
         if batches is None:
             value = next(self._iterator)
-            self._here.position += 1
+            self._here.position += self._ranks()
             return value
         batch = list(islice(self._iterator, batches.batch_size))
         if not batch or (batches.drop_last and len(batch) < batches.batch_size):
             raise StopIteration
-        self._here.position += len(batch)
+        self._here.position += len(batch) * self._ranks()
         self._here.ended = len(batch) < batches.batch_size
         return batch
+
+    def _ranks(self) -> int:
+        """Samples that an epoch moves on for each that is drawn here."""
+        return self._iterator.world if isinstance(self._iterator, EpochIndices) else 1
 
     def _own(self) -> dict[str, Any]:
         found = {}

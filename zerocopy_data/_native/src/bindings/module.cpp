@@ -35,4 +35,5 @@ NB_MODULE(_core, m) {
   zcd::py::bind_loading(m);
   zcd::py::bind_encoded(m);
   zcd::py::bind_memory(m);
+  zcd::py::bind_order(m);
 }
