@@ -18,7 +18,7 @@ from zerocopy_data.loader.encoded_plan import EncodedPlan
 
 pytest.importorskip("nvidia.dali", reason="DALI is not installed: pip install nvidia-dali-cuda130")
 
-CHAIN = [zcd.RandomResizedCrop(32), zcd.RandomHorizontalFlip()]
+CHAIN: list[Any] = [zcd.RandomResizedCrop(32), zcd.RandomHorizontalFlip()]
 
 
 def counts() -> tuple[int, int]:

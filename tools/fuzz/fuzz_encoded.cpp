@@ -198,6 +198,7 @@ void fuzz_encoded(Choices& c, const Block& body) {
   const Call first(column, program, rows, epoch, capacity, 0x55, cancel.get());
   const Call second(column, program, rows, epoch, first.needed, 0xaa, cancel.get());
   first.require_same(second);
+  if (first.needed > 0) first.require_same(Call(column, program, rows, epoch, first.needed - 1, 0x33, cancel.get()));
   check_whole(second, column, program, rows);
   if (first.needed <= capacity) {
     check_whole(first, column, program, rows);
