@@ -47,10 +47,14 @@ def test_no_rows() -> None:
 
 @pytest.mark.parametrize("capacity", [0, 1, 100])
 def test_a_block_that_is_too_small_is_told_the_size_and_not_overrun(capacity: int) -> None:
-    needed, faults, _, _, _ = gather(column(JPEGS), rows(0, 1, 2), capacity=capacity)
+    needed, faults, _, offsets, geometry = gather(column(JPEGS), rows(0, 1, 2), capacity=capacity)
     assert faults == []
     assert needed == sum(map(len, JPEGS[:3]))
-    assert gather(column(JPEGS), rows(0, 1, 2), capacity=needed)[0] == needed
+    again, _, block, same_offsets, same_geometry = gather(column(JPEGS), rows(0, 1, 2), capacity=needed)
+    assert again == needed
+    assert block.tobytes() == b"".join(JPEGS[:3])
+    assert (same_offsets == offsets).all()
+    assert (same_geometry == geometry).all()
 
 
 @pytest.mark.parametrize("which", [(-1,), (6,), (2**62,), (0, -(2**63))])
@@ -123,6 +127,16 @@ def test_an_operation_that_no_window_says_stays_with_the_cpu() -> None:
     padded = _native.Program([_native.View([op], "uint8", "nchw", None, 64, 64)])
     _, faults, _, _, _ = gather(column(JPEGS), rows(0), made=padded)
     assert [kind for _, kind, _ in faults] == [1]
+
+
+def test_a_row_that_its_second_view_refuses_has_no_geometry_of_its_first() -> None:
+    """Found by the fuzzer."""
+    fits = _native.View([_native.Op.center_crop(16, 16)], "uint8", "nchw", None, 16, 16)
+    padded = _native.View([_native.Op.center_crop(64, 64)], "uint8", "nchw", None, 64, 64)
+    both = _native.Program([fits, padded])
+    needed, faults, _, offsets, geometry = gather(column(JPEGS), rows(0), views=2, made=both)
+    assert (needed, [kind for _, kind, _ in faults], offsets.tolist()) == (0, [1], [0, 0])
+    assert not geometry.any()
 
 
 def test_a_view_without_a_size_is_refused() -> None:

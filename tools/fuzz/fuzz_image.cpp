@@ -16,112 +16,14 @@
 #include "core/crc32c.h"
 #include "core/exif.h"
 #include "core/transcode.h"
+#include "hostile.h"
 
 namespace {
 
 using namespace zcd;
+using namespace zcd::fuzz;
 
-constexpr std::size_t kHead = 64;
-constexpr std::int64_t kLimit = 4'000'000;             // pixels: enough for any path, and still fast under sanitizers
 constexpr std::size_t kResultLimit = 16 * 1024 * 1024;  // a larger result teaches nothing and costs seconds
-
-void require(bool holds, const char* what) {
-  if (holds) return;
-  std::fprintf(stderr, "fuzz_image: %s\n", what);
-  std::abort();
-}
-
-// The choices of the head; zero once they are used up.
-class Choices {
- public:
-  Choices(const std::uint8_t* p, std::size_t n) : p_(p), n_(n) {}
-  int byte() {
-    if (n_ == 0) return 0;
-    --n_;
-    return *p_++;
-  }
-  int word() {
-    const int low = byte();
-    return low | byte() << 8;
-  }
-  // 1 .. most, where small numbers are frequent: edges are there.
-  int side(int most) {
-    const int b = byte();
-    return b < 64 ? 1 + b % std::min(most, 8) : 1 + word() % most;
-  }
-  bool flag() { return byte() & 1; }
-
- private:
-  const std::uint8_t* p_;
-  std::size_t n_;
-};
-
-// A heap block of exactly `n` bytes.
-struct Block {
-  explicit Block(std::size_t n) : size(n), data(new std::uint8_t[n]) {}
-  Block(const std::uint8_t* from, std::size_t n) : Block(n) {
-    if (n != 0) std::memcpy(data.get(), from, n);
-  }
-  // The bytes of `from`, again and again.
-  static Block repeated(const std::uint8_t* from, std::size_t have, std::size_t n) {
-    Block block(n);
-    for (std::size_t i = 0; i < n; ++i) block.data[i] = have == 0 ? 0 : from[i % have];
-    return block;
-  }
-  const std::uint8_t* end() const { return data.get() + size; }
-  std::size_t size;
-  std::unique_ptr<std::uint8_t[]> data;
-};
-
-Op choose_op(Choices& c) {
-  Op op;
-  op.kind = static_cast<OpKind>(c.byte() % 5);
-  op.filter = static_cast<Filter>(c.byte() % 3);
-  op.height = c.side(300);
-  op.width = c.side(300);
-  switch (op.kind) {
-    case OpKind::random_resized_crop:
-      op.scale_low = c.flag() ? 0.08 : 0.001;
-      op.ratio_low = 0.5;
-      op.ratio_high = 2.0;
-      break;
-    case OpKind::random_crop:
-      for (int& p : op.padding) p = c.flag() ? c.byte() % 40 : 0;
-      op.pad_if_needed = c.flag();
-      op.fill = {1, 2, 3};
-      break;
-    case OpKind::resize:
-      if (c.flag()) {
-        op.width = 0;
-        op.max_size = c.flag() ? op.height + 1 + c.byte() : 0;
-      }
-      break;
-    case OpKind::horizontal_flip:
-      op.probability = c.flag() ? 1.0 : 0.5;
-      break;
-    case OpKind::center_crop:
-      break;
-  }
-  return op;
-}
-
-Program choose_program(Choices& c) {
-  Program program;
-  const int views = 1 + c.byte() % 3;
-  for (int v = 0; v < views; ++v) {
-    View view;
-    const int ops = c.byte() % 4;
-    for (int i = 0; i < ops; ++i) view.ops.push_back(choose_op(c));
-    view.format.dtype = static_cast<Dtype>(c.byte() % 3);
-    view.format.layout = c.flag() ? Layout::nhwc : Layout::nchw;
-    if (view.format.dtype != Dtype::uint8) view.format.table.assign(3 * 256, 0x3c003c00u);
-    program.views.push_back(std::move(view));
-  }
-  program.orient = c.flag();
-  program.pixel_limit = kLimit;
-  program.may_go_down_first = c.flag();
-  return program;
-}
 
 using Results = std::vector<Block>;
 
@@ -371,13 +273,8 @@ void fuzz_table(Choices& c, const Block& body) {
   if (c.flag()) column.raw_width = c.side(20), column.raw_height = c.side(20);
   Destination to;
   std::vector<Block> outs;
-  for (View& view : program.views) {
-    view.height = c.side(300);
-    view.width = c.side(300);
-    if (!view.ops.empty() && view.ops.back().width > 0 && view.ops.back().kind != OpKind::horizontal_flip) {
-      view.height = view.ops.back().height;  // what the Python side would have said
-      view.width = view.ops.back().width;
-    }
+  choose_sizes(program, c);
+  for (const View& view : program.views) {
     const std::size_t stride = view.format.bytes(view.width, view.height);
     outs.emplace_back(stride * rows);
     to.outs.push_back(outs.back().data.get());
@@ -394,7 +291,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (size < kHead) return 0;
   Choices choices(data, kHead);
   const Block body(data + kHead, size - kHead);
-  switch (choices.byte() % 13) {
+  switch (choices.byte() % 14) {
     case 0:
       fuzz_probe(choices, body);
       break;
@@ -420,6 +317,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       break;
     case 12:
       fuzz_huffman(choices, body);
+      break;
+    case 13:
+      fuzz_encoded(choices, body);
       break;
     default:
       fuzz_jpeg(choices, body);

@@ -15,8 +15,8 @@ sys.path.append(str(Path(__file__).parents[2] / "tests" / "native"))  # the JPEG
 from jpeg_cases import FROM_TOOLS, KINDS, cmyk, of_kind, with_exif_orientation, with_size, with_xmp
 
 HEAD = 64  # bytes that choose the program; fuzz_image.cpp reads them
-MODES = 13  # and takes the first modulo this
-JPEG_MODES = range(7, 13)
+MODES = 14  # and takes the first modulo this
+JPEG_MODES = range(7, 14)
 
 
 def bodies() -> list[bytes]:

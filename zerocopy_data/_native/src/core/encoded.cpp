@@ -1,5 +1,6 @@
 #include "core/encoded.h"
 
+#include <algorithm>
 #include <cstring>
 #include <exception>
 #include <optional>
@@ -55,7 +56,7 @@ std::size_t gather_encoded(const ImageColumn& column, const Program& program, co
   for (std::int64_t i = 0; i < n; ++i) {
     Outcome& outcome = outcomes[static_cast<std::size_t>(i)];
     Geometry* geometry = to.geometry + static_cast<std::size_t>(i) * views;
-    for (std::size_t v = 0; v < views; ++v) geometry[v] = {};
+    std::fill_n(geometry, views, Geometry{});
     try {
       if (cancel != nullptr && cancel->load(std::memory_order_relaxed)) throw Fault(FaultKind::cancelled, "cancelled");
       const Value value = column.values->read(rows[i], scratch.file);
@@ -74,6 +75,8 @@ std::size_t gather_encoded(const ImageColumn& column, const Program& program, co
     } catch (const std::exception& error) {
       outcome = {FaultKind::damaged, error.what()};
     }
+    // A later view may have refused what an earlier one had taken.
+    if (outcome.kind != FaultKind::none) std::fill_n(geometry, views, Geometry{});
     to.offsets[i + 1] = static_cast<std::int64_t>(needed);
   }
   scratch.trim();
