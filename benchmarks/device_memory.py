@@ -15,9 +15,9 @@ each step as the policy could, knows all uses (Belady's rule: fewest copies) and
 as long as the work or the copies, whichever is longer. Without a governor nothing moves, and a trace ends in the step
 in which memory runs out.
 
-Result of the defaults (2026-12-03), time over the oracle's, in brackets copies: recorded, ramp 1.047 (2,537), noise 1.001
-(1,418), jumps 1.034 (1,211); first step not recorded 1.581, 1.327 and 1.272. The governor acts 5, 1 and 8 times. Without
-it ramp and jumps end in steps 27 and 57, out of memory; noise would have needed nothing.
+Result of the defaults (2026-12-03), time over the oracle's, in brackets copies: recorded, ramp 1.047 (2,537), noise
+1.001 (1,418), jumps 1.034 (1,211); first step not recorded 1.581, 1.327 and 1.272. The governor acts 5, 1 and 8 times.
+Without it ramp and jumps end in steps 27 and 57, out of memory; noise would have needed nothing.
 """
 
 import argparse

@@ -10,8 +10,9 @@ real time, or when any loop has a problem.
 
 Measured on 2026-12-03, two cores of a shared machine: 10,000 random loops, none with a problem (157 s). A step takes
 1.000 times the longer of copy and compute in simulated time, for copies of a tenth to ten times the compute, with
-ordinary and static batches; the loop by hand takes the sum. In real time, with a worker process, also 1.000 times (20 ms;
-20 and 20, 10 and 20, 20 and 10 ms of copy and compute; medians of five epochs); the loop by hand 46.5, 38.5 and 37.0 ms.
+ordinary and static batches; the loop by hand takes the sum. In real time, with a worker process, also 1.000 times
+(20 ms, for 20 and 20, 10 and 20, 20 and 10 ms of copy and compute; medians of five epochs); the loop by hand takes
+46.5, 38.5 and 37.0 ms.
 """
 
 import argparse

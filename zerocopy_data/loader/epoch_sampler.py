@@ -32,7 +32,7 @@ class EpochSampler(Sampler[int]):
         seed: Any integer.
         shuffle: 'full'; 'window', for data larger than memory (see `order.window.WindowOrder`); or 'none'.
         window: With 'window', how many samples are mixed at a time, so about what has to be in memory.
-        block: With 'window', how many neighbours stay together; a 64th of the window by default.
+        block: With 'window', how many neighbours stay together; a 64th of the window by default, at most 128.
         rank: This process's; None asks torch.distributed at each epoch, where that is initialised.
         world_size: Likewise the number of ranks.
         uneven: What becomes of a last round that has not a sample for each rank: 'pad' repeats samples from the
