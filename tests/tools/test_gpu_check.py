@@ -53,6 +53,8 @@ def test_every_row_runs_and_those_that_go_wrong_stop_no_other(tmp_path: Path) ->
     assert rows["planted-hang"]["seconds"] < 5
     assert rows["planted-hang"]["measures"][0]["what"] == "before the hang", "what was found before is kept"
     assert rows["planted-missing"]["status"] == "not available"
+    assert "GB/s" not in done.stdout
+    assert "images/s" not in done.stdout, "a simulated device has no speed"
     for said in (*rows, "SIMULATED", "SIGSEGV", "slots reach 80% of the bus", str(tmp_path / "gpu_check.json")):
         assert said in done.stdout
 
@@ -128,3 +130,15 @@ def _runs(pid: int) -> bool:
     except OSError:
         return False
     return state != "Z"
+
+
+def test_a_python_without_torch_gives_way_to_the_one_that_tools_dev_made(tmp_path: Path) -> None:
+    bare = tmp_path / "bare" / "bin" / "python"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare.parents[1])], check=True)
+    command = [str(bare), str(TOOLS / "gpu_check"), "--device", "sim", "--only", "normalize"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    if (TOOLS.parent / ".venv" / "bin" / "python").exists():
+        assert done.returncode == 0, done.stderr
+    else:
+        assert done.returncode == 2
+        assert "Run this with the Python that has it" in done.stderr

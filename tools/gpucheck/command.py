@@ -14,6 +14,7 @@ from typing import Any
 from . import report
 from .report import Row
 
+ROOT = Path(__file__).resolve().parents[2]
 OK, FAILED, CANNOT = 0, 1, 2
 _LEAST = 3.0  # seconds: with less left a row isn't begun
 
@@ -145,7 +146,7 @@ class Check:
             title = headline(self.machine)
             if self.options.device == "sim":
                 title += " — SIMULATED: no figure here is a measurement of a device"
-            report.print_table(title, self.rows)
+            report.print_table(title, self.rows, figures=self.options.device != "sim")
             print(f"written to {self.options.json.resolve()}")
 
 
@@ -160,6 +161,11 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         import torch  # noqa: F401  # once, here: every row is a fork of this process
     except ImportError as error:
+        own = ROOT / ".venv" / "bin" / "python"
+        if own.exists() and Path(sys.prefix) != own.parents[1]:  # what tools/dev made has torch
+            os.execv(
+                own, [str(own), str(ROOT / "tools" / "gpu_check"), *(sys.argv[1:] if arguments is None else arguments)]
+            )
         print(f"gpu_check: torch can't be imported with {sys.executable} ({error}). Run this with the Python that has "
               "it: PYTHON tools/gpu_check", file=sys.stderr)  # fmt: skip
         return CANNOT

@@ -87,9 +87,9 @@ def write_json(path: Path, machine: dict[str, Any], rows: list[Row], complete: b
     fresh.replace(path)
 
 
-def print_table(title: str, rows: list[Row]) -> None:
-    """One table, with rich where it is there."""
-    lines = [line for row in rows for line in _lines(row)]
+def print_table(title: str, rows: list[Row], figures: bool = True) -> None:
+    """One table, with rich where it is there. Without `figures`, which mean nothing where no device was measured."""
+    lines = [line for row in rows for line in _lines(row, figures)]
     try:
         from rich.console import Console
         from rich.table import Table
@@ -111,13 +111,16 @@ def print_table(title: str, rows: list[Row]) -> None:
     Console(width=None if console.is_terminal else 120).print(table)
 
 
-def _lines(row: Row) -> list[tuple[str, str, str, str]]:
+def _lines(row: Row, figures: bool) -> list[tuple[str, str, str, str]]:
     verdict = row.status if not row.reason else f"{row.status}: {row.reason}"
     lines = [(row.name, f"{row.seconds:.1f} s", "", verdict)]
     for each in row.measures:
         result = each.note if each.ok is None else ("holds" if each.ok else "DOES NOT HOLD")
         if each.ok is not None and each.note:
             result += f" ({each.note})"
+        if not figures and each.value is not None:
+            lines.append(("", each.what, "", "ran"))
+            continue
         figure = "" if each.value is None else f"{_rounded(each.value)} {each.unit}"
         lines.append(("", each.what, figure, result))
     return lines

@@ -45,7 +45,7 @@ def planned(kind: str, tests: str) -> list[Planned]:
         return work
 
     rows = [
-        Planned("tests", 75, lambda notes: suite.run_suite(notes, tests)),
+        Planned("tests", 75, lambda notes: suite.run_suite(notes, tests, kind == "cuda")),
         Planned("bandwidth", 40, on(bandwidth.measure)),
         Planned("overlap-balanced", 25, on(overlap.balance)),
         Planned("overlap-resnet50", 50, on(overlap.train)),

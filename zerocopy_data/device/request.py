@@ -22,7 +22,7 @@ class Staging:
         device: 'cuda', 'cuda:1', a torch.device or an index.
         static: Whether batches lie in fixed memory: the addresses of a kind of batch are the same every `buffers`
             batches, as CUDA graphs need it, and a batch is valid until the next one is asked for. Otherwise batches
-            are ordinary tensors that may be kept.
+            are ordinary tensors that may be kept. On the CPU they always are.
         buffers: Places in device memory: one is read while the others are being filled.
         cast: What dtypes become on the device: {torch.uint8: torch.float16} sends bytes and delivers halves.
         memory_format: torch.channels_last gives four-dimensional tensors that order in memory.
@@ -44,7 +44,11 @@ class Staging:
         if not isinstance(self.buffers, int) or self.buffers < 1 + bool(self.static):
             least = "2 with static=True, one to read and one to fill" if self.static else "1"
             raise ConfigError(f"buffers={self.buffers!r}: a number of places in device memory, at least {least}.")
+        if isinstance(self.device, Staging):
+            raise ConfigError("Staging(Staging(...)): give the inner one to the DataLoader, or its device to this one.")
         check_device(self.device)
+        if self.transform is not None and not callable(self.transform):
+            raise ConfigError(f"transform={self.transform!r} can't be called: a function of a batch is needed.")
         for pair in self.cast.items():
             if not all(isinstance(dtype, torch.dtype) for dtype in pair):
                 raise ConfigError(f"cast maps torch dtypes to torch dtypes, not {pair[0]!r} to {pair[1]!r}.")

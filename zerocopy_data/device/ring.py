@@ -95,6 +95,21 @@ class Ring:
         self._next = (self._next + 1) % len(self.places)
         return place
 
+    def resize(self, count: int, busy: set[Place]) -> list[Place]:
+        """Makes it a ring of so many places, or as few as the busy ones allow.
+
+        Returns:
+            Those that it has no more. Whoever reads them may not be done.
+        """
+        spare = [place for place in self.places if place not in busy][: max(0, len(self.places) - count)]
+        if spare or len(self.places) < count:
+            # In the order of their turns, the next one first.
+            turns = self.places[self._next :] + self.places[: self._next]
+            self.places = [place for place in turns if place not in spare]
+            self.places += [Place() for _ in range(count - len(self.places))]
+            self._next = 0
+        return spare
+
 
 class Rings:
     """The ring of every kind of batch.
@@ -109,6 +124,13 @@ class Rings:
         self._count = count
         self._static = static
         self._rings: dict[tuple[Spec, ...], Ring] = {}
+
+    def resize(self, count: int, busy: set[Place]) -> list[Place]:
+        """See `Ring.resize`. Static rings stay as they are: their addresses are promised."""
+        if self._static or count == self._count:
+            return []
+        self._count = count
+        return [place for ring in self._rings.values() for place in ring.resize(count, busy)]
 
     def __len__(self) -> int:
         """Rings made so far."""

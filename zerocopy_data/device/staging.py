@@ -24,6 +24,7 @@ from .accelerator import Event, accelerator_for
 from .leaf import Leaf
 from .request import Staging
 from .ring import Place, Rings, Spec, dense
+from .staged import StagedBatches
 from .trees import Hole, map_leaves
 
 # More kinds of batch than this under static=True are no buckets.
@@ -57,10 +58,13 @@ class Stager:
 
     Args:
         staging: What is asked for, of a device that is not the CPU.
+        staged: What limits the batches that are staged at a time; one of its own by default.
     """
 
-    def __init__(self, staging: Staging) -> None:
+    def __init__(self, staging: Staging, staged: StagedBatches | None = None) -> None:
         self.staging = staging
+        self._limit = StagedBatches(staging.buffers) if staged is None else staged
+        self._limit.add(self)
         self.accelerator = accelerator_for(staging.device)
         self._pid = os.getpid()
         self._rings = Rings(staging.buffers, staging.static)
@@ -79,7 +83,18 @@ class Stager:
     @property
     def room(self) -> int:
         """Batches that may be put without writing over one that is staged or lent."""
-        return self.staging.buffers - len(self._staged) - (self._lent is not None)
+        return self._buffers - len(self._staged) - (self._lent is not None)
+
+    @property
+    def held(self) -> int:
+        """Places that device memory is held for."""
+        return sum(bool(place.buffers) for place in self._rings.places())
+
+    @property
+    def _buffers(self) -> int:
+        """Batches that may lie on the device at a time."""
+        buffers = self.staging.buffers
+        return buffers if self.staging.static else max(1, min(buffers, self._limit.limit))
 
     def beside(self) -> AbstractContextManager[Any]:
         """Queues the calling thread's work on the side stream, where batches that are put are copied."""
@@ -104,6 +119,7 @@ class Stager:
         skeleton = map_leaves(batch, lambda part: self._take(part, leaves))
         try:
             with self.beside():
+                self._keep_to_limit()
                 sources = [self._source(leaf, tensor) for leaf, tensor in leaves]
                 self._copy(batch, skeleton, leaves, sources)
         except BaseException:
@@ -169,6 +185,13 @@ class Stager:
             )
 
     # Into device memory
+
+    def _keep_to_limit(self) -> None:
+        """Gives up places beyond the limit, behind their last readers, with the side stream current."""
+        for place in self._rings.resize(self._buffers, {staged.place for staged in self._staged}):
+            for event in place.released:
+                self._side.wait_event(event)
+            place.buffers.clear()  # goes back to the side stream's pool
 
     def _take(self, part: Any, leaves: list[tuple[Leaf | None, torch.Tensor]]) -> Any:
         """Notes a part of the batch; gives what stands for it."""

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import Dataset, Sampler, Subset, default_collate
 
 from ..device.request import PassThrough, Staging, as_staging, finishes, has_streams
+from ..device.staged import StagedBatches
 from ..errors import ConfigError
 from ..order.seed import seed_number
 from .epoch_sampler import EpochSampler
@@ -136,6 +137,7 @@ class DataLoader(TorchDataLoader[T_co]):
         self.staging = as_staging(device, static)
         # Whether batches travel to a device; on the CPU they are where they belong.
         self.to_device = self.staging is not None and has_streams(self.staging.device)
+        self._staged_batches = StagedBatches(1 if self.staging is None else self.staging.buffers)
         self.decode = decode
         self._decoders: Decoders | None = None
         self._decode_request: DecodeRequest | None = None
@@ -226,6 +228,21 @@ class DataLoader(TorchDataLoader[T_co]):
         assert native is not None
         return native
 
+    @property
+    def staged(self) -> StagedBatches:
+        """How many batches this loader holds device memory for, and may: see `device.memory.InFlight`.
+
+        Raises:
+            ConfigError: there is no device, or static=True has promised the places.
+        """
+        if not self.to_device or self.staging is None:
+            raise ConfigError("DataLoader.staged: without device=, or on the CPU, no batches are staged.")
+        if self.staging.static:
+            raise ConfigError(
+                "DataLoader.staged: static=True keeps every place at its address. Give Staging(buffers=2), the fewest."
+            )
+        return self._staged_batches
+
     def largest_batch(self) -> int | None:
         """Samples in the largest batch as far as is known before it comes, None where only the batch sampler knows."""
         size = self.batch_size if self.batch_size is not None else getattr(self.batch_sampler, "batch_size", None)
@@ -263,7 +280,14 @@ class DataLoader(TorchDataLoader[T_co]):
 
     def __getstate__(self) -> dict[str, Any]:
         # Native columns, memory and streams don't pickle.
-        return {**self.__dict__, "_plan": None, "_stager": None, "_served_by": None, "_decoders": None}
+        return {
+            **self.__dict__,
+            "_plan": None,
+            "_stager": None,
+            "_served_by": None,
+            "_decoders": None,
+            "_staged_batches": StagedBatches(self._staged_batches.limit),
+        }
 
     def __iter__(self) -> Any:
         return self._staged(super().__iter__())
@@ -307,7 +331,7 @@ class DataLoader(TorchDataLoader[T_co]):
 
         before = None if self._served_by is None else self._served_by()
         if self._stager is None or (before is not None and not before.closed):
-            self._stager = Stager(staging)
+            self._stager = Stager(staging, self._staged_batches)
         return self._stager
 
     def begin_epoch(self) -> int:

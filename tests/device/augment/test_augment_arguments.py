@@ -104,3 +104,44 @@ def test_batches_of_none_and_of_one(n: int, dtype: torch.dtype) -> None:
     made = run(ops, pictures(n, dtype=dtype))
     assert made.shape == (n, 3, 9, 9)
     assert made.dtype == (torch.float32 if dtype == torch.uint8 else dtype)
+
+
+COLOURS = [ColorJitter(0.4), RandAugment, TrivialAugmentWide]
+
+
+@pytest.mark.parametrize("colours", COLOURS, ids=["jitter", "rand", "trivial"])
+def test_colours_are_not_cut_off_normalised_images(colours: Any) -> None:
+    """They would clamp to 0 and 1 what Normalize has spread: wrong, and nobody would see it."""
+    if isinstance(colours, type):
+        pytest.importorskip("torchvision")
+        colours = colours()
+    name = type(colours).__name__
+    with pytest.raises(ConfigError, match=f"Put {name} before Normalize"):
+        Augment([Normalize(), RandomHorizontalFlip(), colours])
+    normalised = Augment([Normalize()])(pictures(4), samples=range(4), epoch=0)
+    with pytest.raises(ConfigError, match=f"Put {name} before Normalize"):
+        Augment([RandomHorizontalFlip(), colours])(normalised, samples=range(4), epoch=0)
+    levels = pictures(4).to(torch.float32) / 255
+    for images in (pictures(4), levels, levels.mul(1.05)):
+        assert run([colours, Normalize()], images).shape == images.shape
+    # The chain is only told what it doesn't work on: flips and erasing take what comes.
+    assert run([RandomHorizontalFlip(), RandomErasing(1.0)], normalised).shape == normalised.shape
+
+
+def test_a_batch_that_gets_its_values_on_the_device_is_looked_at_too() -> None:
+    """On the device nobody waits to look at pixels; the table says it."""
+    from zerocopy_data.device.kernels.normalize import normalize_table
+    from zerocopy_data.device.levelled import Levelled
+
+    levelled = Levelled(pictures(3), normalize_table((0.5,) * 3, (0.2,) * 3), torch.float32, torch.contiguous_format)
+    batch = {"image": levelled, "index": torch.arange(3)}
+    with pytest.raises(ConfigError, match="before Normalize"):
+        Augment([ColorJitter(0.4)]).on("image", samples="index").prepare(batch)
+    plain = Levelled(pictures(3), None, torch.uint8, torch.contiguous_format)
+    made = Augment([ColorJitter(0.4)]).on("image", samples="index").prepare({**batch, "image": plain})
+    assert made["image"] is plain
+
+
+def test_one_operation_without_its_list_is_refused() -> None:
+    with pytest.raises(ConfigError, match="in brackets"):
+        Augment(RandomHorizontalFlip())  # type: ignore[arg-type]

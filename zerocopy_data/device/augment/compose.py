@@ -12,13 +12,16 @@ import torch
 
 from ...errors import ConfigError
 from ...order.seed import seed_number
-from .batch import Batch, spec_of
+from .batch import Batch, Spec, spec_of
 from .cutmix import CutMix
 from .fused import fuse
+from .jitter import ColorJitter
 from .mixup import MixUp
+from .normalize import Normalize
 from .op import BatchOp, Draws
 from .parcel import Parcel
 from .parts import Key
+from .policy import RandAugment, TrivialAugmentWide
 from .whole import BatchAugment
 
 # Lanes of the generator. Those of the operations that decode a sample start with 0: the same sample under the same seed
@@ -57,6 +60,8 @@ class Augment:
         Raises:
             ConfigError: something else stands among them, or the seed is no integer.
         """
+        if not isinstance(ops, Sequence):
+            raise ConfigError(f"Augment({ops!r}): a list of operations, in brackets even if it is one.")
         for op in ops:
             if not callable(getattr(op, "plan", None)) or isinstance(op, type):
                 raise ConfigError(
@@ -67,6 +72,8 @@ class Augment:
         self.seed = seed_number(seed)
         self._fused = fuse(self.ops)
         self.mixes = any(isinstance(op, MixUp | CutMix) for op in ops)
+        _refuse_normalized(self.ops, False)
+        self._looked = False
 
     def __repr__(self) -> str:
         return f"Augment({list(self.ops)!r}, seed={self.seed})"
@@ -114,6 +121,7 @@ class Augment:
             number = operator.index(epoch)
         except TypeError:
             raise ConfigError(f"epoch={epoch!r}: an integer.") from None
+        self.look(images)
         memory_format = spec.memory_format
         parcel, steps = Parcel(), []
         for place, op in self._fused:
@@ -129,6 +137,26 @@ class Augment:
             made = made.contiguous(memory_format=memory_format)
         return made if batch.labels is None else (made, batch.labels)
 
+    def look(self, images: Any) -> None:
+        """Looks whether the first images come normalised: not at all, for a pass over each batch would cost time.
+
+        Args:
+            images: In host memory, a tensor or a `Levelled`; what lies on a device is not waited for.
+
+        Raises:
+            ConfigError: they do, and an operation here cuts what lies outside 0 to 1.
+        """
+        if self._looked:
+            return
+        table = getattr(images, "table", None)
+        values = images if table is None else table
+        if not isinstance(values, torch.Tensor) or values.device.type != "cpu" or not values.numel():
+            return
+        if values.is_floating_point():
+            low, high = torch.aminmax(values)
+            _refuse_normalized(self.ops, bool(low < -0.1) or bool(high > 1.1))  # resizing overshoots by less
+        self._looked = True
+
     def on(self, images: Key, labels: Key | None = None, *, samples: Key | None = None) -> BatchAugment:
         """These operations as a transform of whole batches, for `Staging(transform=)` and for training loops.
 
@@ -143,6 +171,22 @@ class Augment:
             ConfigError: MixUp or CutMix, and no labels.
         """
         return BatchAugment(self, images, labels, samples)
+
+
+def _refuse_normalized(ops: Sequence[BatchOp], normalized: bool) -> None:
+    """What can be known before a batch is planned.
+
+    Args:
+        ops: The chain.
+        normalized: Whether images come normalised.
+
+    Raises:
+        ConfigError: an operation on colours would get normalised images.
+    """
+    for op in ops:
+        if normalized and isinstance(op, ColorJitter | RandAugment | TrivialAugmentWide):
+            Spec(0, 3, 8, 8, torch.float32, False, normalized).need_levels(type(op).__name__)
+        normalized = normalized or isinstance(op, Normalize)
 
 
 def sample_numbers(samples: Any, n: int) -> npt.NDArray[np.int64]:

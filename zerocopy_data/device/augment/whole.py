@@ -20,8 +20,9 @@ class BatchAugment:
     """An `Augment` for batches of several parts; `Augment.on` makes it.
 
     Example:
-        augment = Augment([RandomHorizontalFlip(), Normalize()], seed=0).on("image", "label", samples="index")
-        dataset = zcd.open("imagenet.zcd/train").numbered("index")
+        augment = Augment([RandAugment(), Normalize(), MixUp(num_classes=1000)], seed=0)
+        augment = augment.on("image", "label", samples="index")
+        dataset = zcd.open("imagenet.zcd/train", [zcd.RandomResizedCrop(224)]).numbered("index")
         loader = DataLoader(dataset, 256, shuffle=True, device=Staging("cuda", transform=augment))
         for epoch in range(90):
             for batch in loader:
@@ -104,7 +105,12 @@ class BatchAugment:
         return made
 
     def prepare(self, batch: Any) -> Any:
-        """The batch, in host memory, with the samples' numbers in a form that stays there when it is staged."""
+        """The batch, in host memory, with the samples' numbers in a form that stays there when it is staged.
+
+        Raises:
+            ConfigError: see `Augment.look`.
+        """
+        self.augment.look(part(batch, self.images))
         if self.samples is None:
             return batch
         samples = part(batch, self.samples)

@@ -1,10 +1,25 @@
 """Care for device memory: `zcd.device.memory`.
 
-    pool = SwapPool("cuda")                              # tensors that may wait in page-locked host memory
-    cache = DeviceCache(dataset, "cuda", budget=8 << 30)  # rows that stay on the device
-    governor = Governor(low=2 << 30, high=4 << 30, reliefs=[cache, pool], source=TorchMemory("cuda"))
+    loader = zcd.DataLoader(dataset, 256, device=zcd.Staging("cuda", buffers=4))
+    cache = DeviceCache(features, "cuda", budget=8 << 30)  # rows of tensors, or of a ShardDataset, that stay there
+    pool = SwapPool("cuda")  # tensors that may wait in page-locked host memory
+    table = pool.register(torch.zeros(1 << 28, device="cuda"), name="table")
+    saved = SavedActivations("cuda", low=2 << 30, high=4 << 30)  # what autograd saves, likewise
+    governor = Governor(
+        low=2 << 30,  # bytes of free device memory below which something is done
+        high=4 << 30,
+        reliefs=[InFlight(loader.staged, bytes_each=150 << 20), cache, pool],  # what costs least first
+        source=TorchMemory("cuda"),
+    )
+    for step, (images, labels) in enumerate(loader):
+        extra = cache.batch(range(256 * step, 256 * step + len(images)))  # row numbers, on the host
+        with table as weights, saved:
+            loss = model(images, extra, weights)
+        loss.backward()
+        governor.step()
 
-and `governor.step()` between batches. Names are imported when they are first used.
+Each part works without the others. Nothing here is for the CPU: there is no other memory to move to. Names are imported
+when they are first used.
 """
 
 from __future__ import annotations

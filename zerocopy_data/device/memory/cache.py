@@ -48,7 +48,8 @@ class DeviceCache:
     there are read from the source and copied. Batches are tensors of their own, on the current stream.
 
     Args:
-        source: See `Rows`: tensors in host memory, a TensorDataset, a ShardDataset of columns of one size.
+        source: What is kept: a tensor, a sequence or a dict of tensors, all with one row a sample and in host memory; a
+            TensorDataset; or a ShardDataset whose columns are all of one size. `batch` gives tensors in the same form.
         device: As torch takes it; not the CPU.
         budget: Bytes of device memory at most.
         hot: Row numbers, the hottest first; rows that are not named are never kept. By default all in their order.

@@ -81,13 +81,24 @@ class Governor:
         source: TorchMemory(device) for a device, SystemMemory() for the host.
         dwell: Steps.
 
+    Attributes:
+        log: The latest 256 actions; each an `Action`.
+
     Raises:
-        ConfigError: The marks make no sense.
+        ConfigError: The marks make no sense, or something is no relief or no source.
     """
 
     def __init__(self, *, low: int, high: int, reliefs: Sequence[Relief], source: MemorySource, dwell: int = 8) -> None:
         self.marks = Marks(low, high, dwell)
         self.reliefs = tuple(reliefs)
+        for relief in self.reliefs:
+            if not all(hasattr(relief, name) for name in ("name", "relieve", "restore", "pending")):
+                raise ConfigError(
+                    f"Governor: {relief!r} is no relief. Use a SwapPool, a DeviceCache, InFlight, or an object with "
+                    "name, relieve, restore and pending as `Relief` describes them."
+                )
+        if not callable(getattr(source, "read", None)):
+            raise ConfigError(f"Governor: source={source!r} can't be read. Use TorchMemory('cuda') or SystemMemory().")
         self.source = source
         self.log: deque[Action] = deque(maxlen=_LOGGED)
         self._accelerator = source.accelerator if isinstance(source, TorchMemory) else None

@@ -8,7 +8,7 @@ from ...errors import ConfigError
 
 
 class Throttled(Protocol):
-    """What holds memory for batches that are on their way: a Stager, or a loader of one's own.
+    """What holds memory for batches that are on their way: `DataLoader.staged`, or a loader of one's own.
 
     Attributes:
         limit: How many batches there may be at a time; set by `InFlight`, and obeyed when the next is begun.
@@ -22,7 +22,7 @@ class Throttled(Protocol):
 
 
 class InFlight:
-    """Fewer batches in flight, as a relief.
+    """Fewer batches in flight, as a relief: `InFlight(loader.staged, bytes_each=…)` for a DataLoader with device=.
 
     Args:
         target: Whose limit is set. As it is now, it is the most there will be.
@@ -36,6 +36,11 @@ class InFlight:
     name = "batches in flight"
 
     def __init__(self, target: Throttled, *, bytes_each: int, least: int = 1) -> None:
+        if not isinstance(getattr(target, "limit", None), int) or not hasattr(target, "in_flight"):
+            raise ConfigError(
+                f"InFlight({target!r}): no limit can be set there. Give it loader.staged, of a DataLoader with "
+                "device=, or an object with limit and in_flight as `Throttled` describes them."
+            )
         if not 1 <= least <= target.limit or bytes_each < 1:
             raise ConfigError(
                 f"InFlight: 1 <= least <= the target's limit and bytes_each >= 1, not least={least}, "
