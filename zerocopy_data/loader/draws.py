@@ -124,6 +124,7 @@ class TrackedSampler:
         self.source: Any = self._indices if self.batches is None else self.batches.sampler
         # Whose epochs the loader counts: it says which one is served.
         self.counted = isinstance(self.source, EpochSampler) and (loader.seed is not None or loader.uses_threads())
+        self.arrays = loader.uses_threads()  # torch's fetchers want lists
         self.every = every
         self.ahead = ahead
         # Where the next `iter` begins, and (at the beginning of an epoch) what the generators are set to first.
@@ -309,8 +310,12 @@ class Draws(Iterator[Any]):
             value = next(self._iterator)
             self._here.position += self._ranks()
             return value
-        batch = list(islice(self._iterator, batches.batch_size))
-        if not batch or (batches.drop_last and len(batch) < batches.batch_size):
+        batch: Any
+        if isinstance(self._iterator, EpochIndices) and self._sampler.arrays:
+            batch = self._iterator.take(batches.batch_size)
+        else:
+            batch = list(islice(self._iterator, batches.batch_size))
+        if not len(batch) or (batches.drop_last and len(batch) < batches.batch_size):
             raise StopIteration
         self._here.position += len(batch) * self._ranks()
         self._here.ended = len(batch) < batches.batch_size

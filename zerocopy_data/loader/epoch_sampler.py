@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from torch.utils.data import Sampler
 
 from ..errors import ConfigError
@@ -135,7 +137,7 @@ class EpochIndices(Iterator[int]):
     def _begin_at(self, start: int) -> None:
         self._share = self._sampler.share(start)
         self.world = self._share.world
-        self._next = 0
+        self._next = 0  # of this rank's samples, the first that is in no block yet
         self._block: list[int] = []
         self._place = 0
 
@@ -143,16 +145,49 @@ class EpochIndices(Iterator[int]):
         """Begins behind so many samples of the epoch, counted over all ranks, which may have been more or fewer."""
         self._begin_at(served)
 
+    def take(self, count: int) -> npt.NDArray[np.int64]:
+        """The next samples, int64; fewer than `count` at the end."""
+        ahead = np.array(self._block[self._place : self._place + count], np.int64)
+        self._place += len(ahead)
+        return np.concatenate([ahead, self._draw(count - len(ahead))]) if len(ahead) else self._draw(count)
+
+    def _draw(self, count: int) -> npt.NDArray[np.int64]:
+        positions = self._share.positions(self._next, self._next + count)
+        self._next += len(positions)
+        drawn: npt.NDArray[np.int64] = positions if self._order is None else self._order(positions)
+        return drawn
+
     def __next__(self) -> int:
         if self._place == len(self._block):
-            positions = self._share.positions(self._next, self._next + _BLOCK)
-            if not positions.size:
+            self._block, self._place = self._draw(_BLOCK).tolist(), 0
+            if not self._block:
                 raise StopIteration
-            self._block = (positions if self._order is None else self._order(positions)).tolist()
-            self._place = 0
-            self._next += len(self._block)
         self._place += 1
         return self._block[self._place - 1]
+
+
+class EpochBatches(Iterator[Any]):
+    """What a BatchSampler over an EpochSampler gives, each batch an array instead of a list: no object a sample.
+
+    Args:
+        sampler: Begun at the first batch, as a BatchSampler does it.
+        batch_size: Samples a batch.
+        drop_last: Whether a last smaller batch is left out.
+    """
+
+    def __init__(self, sampler: EpochSampler, batch_size: int, drop_last: bool) -> None:
+        self._sampler = sampler
+        self._batch_size = batch_size
+        self._least = batch_size if drop_last else 1
+        self._indices: EpochIndices | None = None
+
+    def __next__(self) -> npt.NDArray[np.int64]:
+        if self._indices is None:
+            self._indices = iter(self._sampler)
+        batch = self._indices.take(self._batch_size)
+        if len(batch) < self._least:
+            raise StopIteration
+        return batch
 
 
 def _distributed() -> tuple[int, int]:

@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from torch.utils.data import _utils
+import numpy as np
+from torch.utils.data import BatchSampler, _utils
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from ..errors import ZcdError
+from .epoch_sampler import EpochBatches, EpochSampler
 from .sampler_chain import epoch_shuffle
 from .skipped import Skipped
 
@@ -66,6 +68,9 @@ class ThreadIterator(_BaseDataLoaderIter):
         self._rounds += 1
         # Weak: a persistent iterator is held by its loader, and a cycle would keep the threads until it is collected.
         self._to_settle = None if loader.seed is None else weakref.ref(loader)
+        batches = self._index_sampler
+        if type(batches) is BatchSampler and type(batches.sampler) is EpochSampler:
+            self._sampler_iter = EpochBatches(batches.sampler, batches.batch_size, batches.drop_last)
         # Samplers are generators, begun at the first draw, by when another iterator may have moved the epoch on.
         shuffle = epoch_shuffle(loader)
         self._shuffle = None if shuffle is None else (shuffle, epoch)
@@ -94,13 +99,14 @@ class ThreadIterator(_BaseDataLoaderIter):
             self._finalizer()
             raise
 
-    def _next_or_none(self) -> list[int] | None:
+    def _next_or_none(self) -> Any:
         if self._shuffle is not None:
             (sampler, epoch), self._shuffle = self._shuffle, None
             with sampler.serving(epoch):
                 return self._next_or_none()
         try:
-            return list(self._next_index())  # type: ignore[no-untyped-call]
+            indices = self._next_index()  # type: ignore[no-untyped-call]
+            return indices if isinstance(indices, np.ndarray) else list(indices)
         except StopIteration:
             return None
         except Exception as error:  # raised when its turn comes, after the batches drawn before it
