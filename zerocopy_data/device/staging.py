@@ -175,12 +175,9 @@ class Stager:
         if isinstance(part, Leaf) and not isinstance(part, torch.Tensor):
             leaves.append((part, torch.empty(0)))
             return Hole(len(leaves) - 1)
-        if type(part) is not torch.Tensor or part.layout is not torch.strided or part.requires_grad:
+        if not _only_values(part):
             if self.staging.static:
-                raise ConfigError(
-                    f"static=True: a {type(part).__name__} can't be kept at a fixed address. Collate it to plain "
-                    "tensors, or leave static out."
-                )
+                raise _not_fixed(part)
             return Hole(-1, part)
         if part.device.type != "cpu":
             return Hole(-1, part)
@@ -279,10 +276,7 @@ class Stager:
         device = self.accelerator.device
         if isinstance(hole.mover, torch.Tensor) and hole.mover.device == device:
             return hole.mover
-        try:
-            moved = hole.mover.to(device, non_blocking=True)
-        except TypeError:  # an object whose .to takes the device only
-            moved = hole.mover.to(device)
+        moved = _moved(hole.mover, device)
         self._copying.append((self.accelerator.record(self.accelerator.stream()), hole.mover))
         return moved
 
@@ -296,7 +290,40 @@ class Stager:
             )
 
 
+def _only_values(part: Any) -> bool:
+    """Whether a part is a tensor that is nothing but values in memory, and not one that moves itself."""
+    return (
+        type(part) is torch.Tensor
+        and part.layout is torch.strided
+        and not (part.requires_grad or part.is_nested or part.is_quantized or part.is_meta)
+    )
+
+
+def _moved(mover: Any, device: torch.device) -> Any:
+    """What an object gives that is told to move itself."""
+    try:
+        try:
+            return mover.to(device, non_blocking=True)
+        except TypeError:  # an object whose .to takes the device only
+            return mover.to(device)
+    except Exception as error:
+        error.add_note(
+            f"This was .to({str(device)!r}) of a {type(mover).__name__} in a batch: staging asks objects that have a "
+            "`to` to move themselves. Collate it to tensors, or to what has no `to`."
+        )
+        raise
+
+
+def _not_fixed(part: Any) -> ConfigError:
+    return ConfigError(
+        f"static=True: a {type(part).__name__} can't be kept at a fixed address. Collate it to plain tensors, or leave "
+        "static out."
+    )
+
+
 def _number(part: Any, values: list[torch.Tensor]) -> Hole:
+    if not isinstance(part, torch.Tensor) or part.layout is not torch.strided:  # what a transform has made
+        raise _not_fixed(part)
     values.append(part)
     return Hole(len(values) - 1)
 
