@@ -57,6 +57,8 @@ class Augment:
         Raises:
             ConfigError: something else stands among them, or the seed is no integer.
         """
+        if not isinstance(ops, Sequence):
+            raise ConfigError(f"Augment({ops!r}): a list of operations, such as [RandomHorizontalFlip()].")
         for op in ops:
             if not callable(getattr(op, "plan", None)) or isinstance(op, type):
                 raise ConfigError(
