@@ -43,6 +43,22 @@ def test_only_the_named_device_is_touched(workers: int) -> None:
         assert machine.touched == {1}
 
 
+@pytest.mark.parametrize("static", [False, True])
+def test_persistent_workers_begun_anew_leave_the_iterator_before_nothing_to_give(static: bool) -> None:
+    with simulated(Machine()) as machine:
+        loader = zcd.DataLoader(
+            Numbers(24), 4, num_workers=1, persistent_workers=True, device=zcd.Staging("sim:0", static=static)
+        )
+        before = iter(loader)
+        address = next(before)[0].address()  # type: ignore[attr-defined]
+        rows = [batch.cpu().tolist() for _, batch in loader]
+        assert rows == [list(range(first, first + 4)) for first in range(0, 24, 4)]
+        assert list(before) == []
+        if static:  # the stager was free again, its memory where it was
+            assert address in {next(iter(loader))[0].address() for _ in range(2)}  # type: ignore[attr-defined]
+        assert machine.faults == []
+
+
 def test_a_fault_of_the_machine_fails_the_case() -> None:
     with pytest.raises(AssertionError, match="race"):
         _race()

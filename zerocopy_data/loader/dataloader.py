@@ -277,6 +277,9 @@ class DataLoader(TorchDataLoader[T_co]):
             return PassThrough(host, begin) if finishes(self.staging) else host
         from .device_iterator import DeviceIterator
 
+        before = None if self._served_by is None else self._served_by()
+        if before is not None and before.serves(host):  # persistent workers begin anew: what it has staged is over
+            before.close()
         iterator = DeviceIterator(host, self._free_stager(self.staging), begin)
         self._served_by = weakref.ref(iterator)
         return iterator
