@@ -69,7 +69,7 @@ class Stager:
         self._copying: deque[tuple[Event, Any]] = deque()
         weakref.finalize(self, _end, self._copying, self._pid).atexit = False
         self._lent: tuple[Place, Any] | None = None
-        self._constants: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._constants: dict[Any, torch.Tensor] = {}
         self._warned = False
 
     def __len__(self) -> int:
@@ -261,11 +261,11 @@ class Stager:
 
     def _constant(self, table: torch.Tensor) -> torch.Tensor:
         """A table on the device."""
-        known = self._constants.get(id(table))
-        if known is None or known[0] is not table:
-            known = table, table.to(self.accelerator.device)
-            self._constants[id(table)] = known
-        return known[1]
+        key = table.dtype, table.shape, table.numpy().tobytes()  # by what it says: each batch brings one of its own
+        known = self._constants.get(key)
+        if known is None:
+            known = self._constants[key] = table.to(self.accelerator.device)
+        return known
 
     def _filled(self, skeleton: Any, values: list[torch.Tensor]) -> Any:
         return map_leaves(skeleton, lambda hole: self._fill(hole, values))
