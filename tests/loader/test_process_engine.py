@@ -400,3 +400,16 @@ def test_workers_end_when_their_consumer_is_killed(method: str, tmp_path: Path) 
 
 def _runs(pid: int) -> bool:
     return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+
+@pytest.mark.filterwarnings("ignore:This process .*multi-threaded")
+def test_a_forked_child_that_drops_the_iterator_leaves_the_parents_workers_at_work() -> None:
+    held = [iter(zcd.DataLoader(Numbers(60), 4, num_workers=2))]
+    next(held[0])
+    child = os.fork()
+    if child == 0:
+        held.clear()
+        gc.collect()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert len(list(held[0])) == 14

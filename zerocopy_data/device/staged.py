@@ -22,6 +22,9 @@ class StagedBatches:
         self.limit = limit
         self._stagers: weakref.WeakSet[Stager] = weakref.WeakSet()
 
+    def __reduce__(self) -> tuple[type[StagedBatches], tuple[int]]:
+        return StagedBatches, (self.limit,)  # another process stages batches of its own
+
     def add(self, stager: Stager) -> None:
         """Counts a stager's places too."""
         self._stagers.add(stager)

@@ -73,7 +73,7 @@ class Stager:
         self._copying: deque[tuple[Event, Any]] = deque()
         weakref.finalize(self, _end, self._copying, self._pid).atexit = False
         self._lent: tuple[Place, Any] | None = None
-        self._constants: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._constants: dict[Any, torch.Tensor] = {}
         self._warned = False
 
     def __len__(self) -> int:
@@ -198,12 +198,9 @@ class Stager:
         if isinstance(part, Leaf) and not isinstance(part, torch.Tensor):
             leaves.append((part, torch.empty(0)))
             return Hole(len(leaves) - 1)
-        if type(part) is not torch.Tensor or part.layout is not torch.strided or part.requires_grad:
+        if not _only_values(part):
             if self.staging.static:
-                raise ConfigError(
-                    f"static=True: a {type(part).__name__} can't be kept at a fixed address. Collate it to plain "
-                    "tensors, or leave static out."
-                )
+                raise _not_fixed(part)
             return Hole(-1, part)
         if part.device.type != "cpu":
             return Hole(-1, part)
@@ -287,11 +284,11 @@ class Stager:
 
     def _constant(self, table: torch.Tensor) -> torch.Tensor:
         """A table on the device."""
-        known = self._constants.get(id(table))
-        if known is None or known[0] is not table:
-            known = table, table.to(self.accelerator.device)
-            self._constants[id(table)] = known
-        return known[1]
+        key = table.dtype, table.shape, table.numpy().tobytes()  # by what it says: each batch brings one of its own
+        known = self._constants.get(key)
+        if known is None:
+            known = self._constants[key] = table.to(self.accelerator.device)
+        return known
 
     def _filled(self, skeleton: Any, values: list[torch.Tensor]) -> Any:
         return map_leaves(skeleton, lambda hole: self._fill(hole, values))
@@ -302,10 +299,7 @@ class Stager:
         device = self.accelerator.device
         if isinstance(hole.mover, torch.Tensor) and hole.mover.device == device:
             return hole.mover
-        try:
-            moved = hole.mover.to(device, non_blocking=True)
-        except TypeError:  # an object whose .to takes the device only
-            moved = hole.mover.to(device)
+        moved = _moved(hole.mover, device)
         self._copying.append((self.accelerator.record(self.accelerator.stream()), hole.mover))
         return moved
 
@@ -319,7 +313,40 @@ class Stager:
             )
 
 
+def _only_values(part: Any) -> bool:
+    """Whether a part is a tensor that is nothing but values in memory, and not one that moves itself."""
+    return (
+        type(part) is torch.Tensor
+        and part.layout is torch.strided
+        and not (part.requires_grad or part.is_nested or part.is_quantized or part.is_meta)
+    )
+
+
+def _moved(mover: Any, device: torch.device) -> Any:
+    """What an object gives that is told to move itself."""
+    try:
+        try:
+            return mover.to(device, non_blocking=True)
+        except TypeError:  # an object whose .to takes the device only
+            return mover.to(device)
+    except Exception as error:
+        error.add_note(
+            f"This was .to({str(device)!r}) of a {type(mover).__name__} in a batch: staging asks objects that have a "
+            "`to` to move themselves. Collate it to tensors, or to what has no `to`."
+        )
+        raise
+
+
+def _not_fixed(part: Any) -> ConfigError:
+    return ConfigError(
+        f"static=True: a {type(part).__name__} can't be kept at a fixed address. Collate it to plain tensors, or leave "
+        "static out."
+    )
+
+
 def _number(part: Any, values: list[torch.Tensor]) -> Hole:
+    if not isinstance(part, torch.Tensor) or part.layout is not torch.strided:  # what a transform has made
+        raise _not_fixed(part)
     values.append(part)
     return Hole(len(values) - 1)
 

@@ -29,24 +29,20 @@ class Hole:
 def map_leaves(batch: Any, change: Callable[[Any], Any]) -> Any:
     """The batch with every leaf changed: tensors, `Leaf`s, `Hole`s, and objects that move themselves (`.to`).
 
-    Containers keep their type where it can be made again from changed parts, as torch's pinning does it; strings,
-    numbers, arrays and whatever else is no container stay what they are.
+    Containers keep their type where it can be made again from changed parts, as torch's pinning does it; those without
+    a leaf, strings, numbers, arrays and whatever else is no container stay what they are.
     """
     if isinstance(batch, torch.Tensor | Leaf | Hole | PackedSequence):
         return change(batch)
-    if isinstance(batch, str | bytes):
+    if isinstance(batch, str | bytes | type):
         return batch
     if isinstance(batch, Mapping):
         return _mapping(batch, change)
-    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        return type(batch)(*(map_leaves(value, change) for value in batch))
-    if isinstance(batch, tuple):
-        return _made(tuple, batch, [map_leaves(value, change) for value in batch])
-    if isinstance(batch, Sequence) and not hasattr(batch, "dtype"):
+    if isinstance(batch, tuple) or (isinstance(batch, Sequence) and not hasattr(batch, "dtype")):
         return _sequence(batch, change)
     if callable(getattr(batch, "to", None)):
         return change(batch)
-    if dataclasses.is_dataclass(batch) and not isinstance(batch, type):
+    if dataclasses.is_dataclass(batch):
         changed = copy.copy(batch)
         for field in dataclasses.fields(batch):
             # Past __init__ and past frozen: neither must run or refuse again.
@@ -56,11 +52,15 @@ def map_leaves(batch: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def _mapping(batch: Mapping[Any, Any], change: Callable[[Any], Any]) -> Any:
-    parts = {key: map_leaves(value, change) for key, value in batch.items()}
+    values = dict(batch.items())
+    parts = {key: map_leaves(value, change) for key, value in values.items()}
+    if all(parts[key] is value for key, value in values.items()):
+        return batch
     if isinstance(batch, MutableMapping):
         try:  # keeps what else the object knows, as a defaultdict its factory
             changed = copy.copy(batch)
-            changed.update(parts)
+            for key, part in parts.items():  # not update(): a Counter's adds up
+                changed[key] = part
             return changed
         except Exception:
             return _made(dict, batch, parts)
@@ -68,7 +68,14 @@ def _mapping(batch: Mapping[Any, Any], change: Callable[[Any], Any]) -> Any:
 
 
 def _sequence(batch: Sequence[Any], change: Callable[[Any], Any]) -> Any:
-    parts = [map_leaves(value, change) for value in batch]
+    values = list(batch)
+    parts = [map_leaves(value, change) for value in values]
+    if all(part is value for part, value in zip(parts, values, strict=True)):
+        return batch
+    if isinstance(batch, tuple):
+        # Past the constructor of a named tuple, which may take other arguments.
+        kind: Any = type(batch)
+        return kind._make(parts) if hasattr(batch, "_fields") else _made(tuple, batch, parts)
     if isinstance(batch, MutableSequence) and type(batch) is not list:
         try:
             changed = copy.copy(batch)

@@ -280,14 +280,7 @@ class DataLoader(TorchDataLoader[T_co]):
 
     def __getstate__(self) -> dict[str, Any]:
         # Native columns, memory and streams don't pickle.
-        return {
-            **self.__dict__,
-            "_plan": None,
-            "_stager": None,
-            "_served_by": None,
-            "_decoders": None,
-            "_staged_batches": StagedBatches(self._staged_batches.limit),
-        }
+        return {**self.__dict__, "_plan": None, "_stager": None, "_served_by": None, "_decoders": None}
 
     def __iter__(self) -> Any:
         return self._staged(super().__iter__())
@@ -301,6 +294,9 @@ class DataLoader(TorchDataLoader[T_co]):
             return PassThrough(host, begin) if finishes(self.staging) else host
         from .device_iterator import DeviceIterator
 
+        before = None if self._served_by is None else self._served_by()
+        if before is not None and before.serves(host):  # persistent workers begin anew: what it has staged is over
+            before.close()
         iterator = DeviceIterator(host, self._free_stager(self.staging), begin)
         self._served_by = weakref.ref(iterator)
         return iterator

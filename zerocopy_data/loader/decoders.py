@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import warnings
 import weakref
@@ -68,13 +69,21 @@ class _Free:
         self._lock = threading.RLock()  # the garbage collector may end an engine within a call
         self._decoder: ImageDecoder | None = None
         self._closed = False
+        self._pid = os.getpid()
+
+    def _in_this_process(self) -> None:
+        """Forgets the parent's decoder in a forked child: its threads are not here, and it would never answer."""
+        if os.getpid() != self._pid:
+            self._pid, self._lock, self._decoder = os.getpid(), threading.RLock(), None
 
     def take(self) -> ImageDecoder | None:
+        self._in_this_process()
         with self._lock:
             decoder, self._decoder = self._decoder, None
             return decoder
 
     def give_back(self, decoder: ImageDecoder, in_order: bool) -> None:
+        self._in_this_process()
         with self._lock:
             keep = in_order and not self._closed and self._decoder is None
             if keep:
@@ -83,6 +92,7 @@ class _Free:
             decoder.close()
 
     def close(self) -> None:
+        self._in_this_process()
         with self._lock:
             self._closed = True
             decoder, self._decoder = self._decoder, None

@@ -63,6 +63,10 @@ class DeviceIterator(Iterator[Any]):
         self._take_ahead()
         return batch
 
+    def serves(self, host: Any) -> bool:
+        """Whether batches come from this iterator."""
+        return self._host is host
+
     @property
     def closed(self) -> bool:
         """Whether the stager is free again."""

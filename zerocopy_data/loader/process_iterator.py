@@ -62,6 +62,7 @@ class ProcessIterator(_MultiProcessingDataLoaderIter):
     """torch's multiprocessing iterator over a transport of our own."""
 
     def __init__(self, loader: DataLoader[Any]) -> None:
+        self._pid = os.getpid()
         this = weakref.ref(self)  # the reader must not keep the iterator, whose end shuts the workers down
 
         def expects(worker: int) -> bool:
@@ -145,6 +146,9 @@ class ProcessIterator(_MultiProcessingDataLoaderIter):
                 os.kill(worker.pid, signal.SIGUSR1)
 
     def _shutdown_workers(self) -> None:
+        if os.getpid() != self._pid:  # a forked child: the workers, and the event that ends them, are its parent's
+            self._shutdown = True
+            return
         ending = not getattr(self, "_shutdown", True) and _utils.python_exit_status is False
         if ending:
             deadline = time.monotonic() + SHUTDOWN_SECONDS

@@ -14,6 +14,7 @@ from zerocopy_data import ConfigError
 from zerocopy_data.device.augment import (
     Augment,
     ColorJitter,
+    MixUp,
     Normalize,
     RandAugment,
     RandomCrop,
@@ -37,6 +38,8 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: Normalize(dtype=torch.float64), "use torch.float32"),
     (lambda: ColorJitter(brightness=-1), "not negative"),
     (lambda: ColorJitter(hue=0.6), "from -0.5 to 0.5"),
+    (lambda: Augment(None), "a list of operations"),  # type: ignore[arg-type]
+    (lambda: Augment(RandomHorizontalFlip()), "a list of operations"),  # type: ignore[arg-type]
     (lambda: Augment([RandomHorizontalFlip]), "no operation on batches"),  # type: ignore[list-item]
     (lambda: Augment([torch.nn.Identity()]), "no operation on batches"),  # type: ignore[list-item]
 ]
@@ -145,3 +148,21 @@ def test_a_batch_that_gets_its_values_on_the_device_is_looked_at_too() -> None:
 def test_one_operation_without_its_list_is_refused() -> None:
     with pytest.raises(ConfigError, match="in brackets"):
         Augment(RandomHorizontalFlip())  # type: ignore[arg-type]
+
+
+def test_images_that_autograd_follows_or_that_are_sparse_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"images\.detach\(\)"):
+        run(ColorJitter(0.4), torch.rand(2, 3, 4, 4, requires_grad=True))
+    with pytest.raises(ConfigError, match=r"images\.to_dense\(\)"):
+        run(ColorJitter(0.4), torch.rand(2, 3, 4, 4).to_sparse())
+
+
+def test_labels_of_every_integer_dtype_are_classes_and_complex_ones_are_refused() -> None:
+    mix = Augment([MixUp(num_classes=5)])
+    images = torch.rand(2, 3, 4, 4)
+    _, expected = mix(images, torch.tensor([3, 1]), samples=range(2), epoch=0)
+    for dtype in (torch.uint8, torch.uint16, torch.uint64, torch.int8):
+        _, labels = mix(images, torch.tensor([3, 1]).to(dtype), samples=range(2), epoch=0)
+        assert labels.equal(expected)
+    with pytest.raises(ConfigError, match="complex64"):
+        mix(images, torch.ones(2, 5, dtype=torch.complex64), samples=range(2), epoch=0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -146,3 +146,13 @@ def test_what_is_wrong_is_said() -> None:
             transform.set_epoch(**wrong)  # type: ignore[arg-type]
     assert isinstance(transform, BatchAugment)
     assert repr(transform).endswith(".on('x', None, samples=None)")
+
+
+def test_a_counter_with_images_keeps_its_counts_and_a_tuples_methods_are_no_parts() -> None:
+    transform = Augment([RandomHorizontalFlip(1.0)]).on("image")
+    batch: Any = Counter({"image": torch.rand(2, 3, 4, 4), "n": 2})
+    out = transform(batch)
+    assert out["n"] == 2
+    assert out["image"].equal(batch["image"].flip(3))
+    with pytest.raises(ConfigError, match="no part 'index'"):
+        Augment([]).on(0, samples="index")((torch.ones(2, 3, 4, 4), [0, 1]))

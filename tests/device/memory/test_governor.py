@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from swap_schedules import FakeDevice
 
-from zerocopy_data.device.memory import DeviceReading, Governor, InFlight
+from zerocopy_data.device.memory import DeviceReading, Governor, InFlight, SystemMemory
 from zerocopy_data.device.memory.marks import Marks
 from zerocopy_data.errors import ConfigError
 
@@ -175,6 +175,19 @@ def test_marks_and_counts_that_make_no_sense_are_refused() -> None:
             Marks(low, high, dwell)
     with pytest.raises(ConfigError, match="least"):
         InFlight(Pipeline(2), bytes_each=1, least=3)
+
+
+def test_what_can_neither_be_read_nor_asked_is_refused_at_once() -> None:
+    wrong: list[dict[str, Any]] = [
+        {"source": None, "reliefs": []},
+        {"source": SystemMemory(), "reliefs": [None]},
+        {"source": SystemMemory(), "reliefs": None},
+        {"source": SystemMemory(), "reliefs": [InFlight]},
+        {"source": SystemMemory(), "reliefs": InFlight(Pipeline(2), bytes_each=1)},
+    ]
+    for arguments in wrong:
+        with pytest.raises(ConfigError, match=r"source=|reliefs="):
+            Governor(low=1, high=2, **arguments)
 
 
 def test_a_reading_counts_what_the_allocator_has_cached_as_free() -> None:

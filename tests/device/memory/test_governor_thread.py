@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import time
+from typing import Any
 
 import pytest
 from swap_schedules import FakeDevice
@@ -83,6 +84,8 @@ def test_the_thread_ends_with_a_governor_that_nobody_holds() -> None:
     assert _until(lambda: _threads() == [])
 
 
-def test_seconds_between_steps_must_be_positive() -> None:
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), "1"])
+def test_seconds_between_steps_must_be_positive(seconds: Any) -> None:
     with pytest.raises(ConfigError, match="positive"):
-        _governor(Counting()).start(0)
+        _governor(Counting()).start(seconds)
+    assert _threads() == []

@@ -66,6 +66,10 @@ def spec_of(images: torch.Tensor) -> Spec:
     if not isinstance(images, torch.Tensor) or images.dim() != 4:
         shape = list(images.shape) if isinstance(images, torch.Tensor) else type(images).__name__
         raise ConfigError(f"images are {shape}: a tensor [n, C, H, W] is needed.")
+    if images.requires_grad:
+        raise ConfigError("images need a gradient, and operations work on them in place: pass images.detach().")
+    if images.layout is not torch.strided:
+        raise ConfigError(f"images are {images.layout}: pass images.to_dense().")
     n, channels, height, width = images.shape
     if images.dtype not in DTYPES:
         raise ConfigError(f"images are {images.dtype}: use uint8, float16, bfloat16 or float32.")

@@ -79,6 +79,8 @@ def mixed_labels(labels: torch.Tensor | None, share: torch.Tensor, num_classes: 
     if labels is None:
         raise ConfigError(f"{op} mixes labels too: call the Augment with images and labels.")
     n = len(share)
+    if labels.is_complex():
+        raise ConfigError(f"{op}: labels are {labels.dtype}; class numbers or soft labels of floats are needed.")
     if labels.dim() == 2 and len(labels) == n:
         if num_classes not in (None, labels.shape[1]):
             raise ConfigError(f"{op}(num_classes={num_classes}): the soft labels have {labels.shape[1]} classes.")
@@ -100,6 +102,6 @@ def mixed_labels(labels: torch.Tensor | None, share: torch.Tensor, num_classes: 
 def _in_range(labels: torch.Tensor, num_classes: int, op: str) -> None:
     # On a device the host would have to wait for an answer; there scatter_ itself refuses.
     if labels.device.type == "cpu" and len(labels):
-        low, high = (int(limit) for limit in torch.aminmax(labels))
+        low, high = (int(limit) for limit in torch.aminmax(labels.long()))
         if low < 0 or high >= num_classes:
             raise ConfigError(f"{op}(num_classes={num_classes}): labels reach from {low} to {high}.")

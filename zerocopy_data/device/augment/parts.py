@@ -27,8 +27,8 @@ def part(batch: Any, key: Key) -> Any:
             return batch[key]
         if isinstance(key, int) and isinstance(batch, tuple | list):
             return batch[key]
-        if isinstance(key, str):
-            return getattr(batch, key)
+        if isinstance(key, str) and (not isinstance(batch, tuple | list) or key in getattr(batch, "_fields", ())):
+            return getattr(batch, key)  # a tuple's own methods, such as index, are no parts
     except (KeyError, IndexError, AttributeError):
         pass
     raise ConfigError(f"the batch has no part {key!r}; {_words(batch)}.")
@@ -37,15 +37,16 @@ def part(batch: Any, key: Key) -> Any:
 def with_parts(batch: Any, changes: Mapping[Key, Any]) -> Any:
     """The batch with other parts in those places; the batch itself is not changed."""
     if isinstance(batch, Mapping):
-        changed = copy.copy(batch) if hasattr(batch, "__setitem__") else dict(batch)
-        changed.update(changes)  # type: ignore[attr-defined]
+        changed: Any = copy.copy(batch) if hasattr(batch, "__setitem__") else dict(batch)
+        for key, value in changes.items():  # not update(): a Counter's adds up
+            changed[key] = value
         return changed
     if isinstance(batch, tuple | list):
         names = getattr(batch, "_fields", ())
         parts = list(batch)
         for key, value in changes.items():
             parts[names.index(key) if isinstance(key, str) else key] = value
-        return type(batch)(*parts) if names else type(batch)(parts)
+        return batch._make(parts) if names else type(batch)(parts)  # type: ignore[union-attr]
     changed = copy.copy(batch)
     for key, value in changes.items():
         object.__setattr__(changed, str(key), value)  # past frozen

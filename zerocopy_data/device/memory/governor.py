@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from ...errors import ConfigError
 from .marks import Marks
@@ -90,15 +90,11 @@ class Governor:
 
     def __init__(self, *, low: int, high: int, reliefs: Sequence[Relief], source: MemorySource, dwell: int = 8) -> None:
         self.marks = Marks(low, high, dwell)
-        self.reliefs = tuple(reliefs)
-        for relief in self.reliefs:
-            if not all(hasattr(relief, name) for name in ("name", "relieve", "restore", "pending")):
-                raise ConfigError(
-                    f"Governor: {relief!r} is no relief. Use a SwapPool, a DeviceCache, InFlight, or an object with "
-                    "name, relieve, restore and pending as `Relief` describes them."
-                )
+        self.reliefs = _checked(reliefs)
         if not callable(getattr(source, "read", None)):
-            raise ConfigError(f"Governor: source={source!r} can't be read. Use TorchMemory('cuda') or SystemMemory().")
+            raise ConfigError(
+                f"Governor(source={source!r}): TorchMemory(device), SystemMemory(), or another object with read()."
+            )
         self.source = source
         self.log: deque[Action] = deque(maxlen=_LOGGED)
         self._accelerator = source.accelerator if isinstance(source, TorchMemory) else None
@@ -201,8 +197,8 @@ class Governor:
         Raises:
             ConfigError: It runs already, or `seconds` is not positive.
         """
-        if seconds <= 0:
-            raise ConfigError(f"Governor.start: seconds={seconds} between steps must be positive.")
+        if not isinstance(seconds, int | float) or not 0 < seconds <= threading.TIMEOUT_MAX:
+            raise ConfigError(f"Governor.start: seconds={seconds!r} between steps must be a positive, finite number.")
         if self._watch is not None:
             raise ConfigError("Governor.start: its thread runs already. stop() it first.")
         self._watch = _Watch(self, seconds)
@@ -250,6 +246,19 @@ def _run(reference: weakref.ref[Governor], end: threading.Event, seconds: float)
             return
         governor.step()
         del governor
+
+
+def _checked(reliefs: Any) -> tuple[Relief, ...]:
+    """Reliefs that can be asked. One that can't would be noted in the log at each step, and nothing ever freed."""
+    asked = ("relieve", "restore", "pending")
+    made = tuple(reliefs) if isinstance(reliefs, Iterable) else (None,)
+    for relief in made:
+        if isinstance(relief, type) or not all(callable(getattr(relief, name, None)) for name in asked):
+            raise ConfigError(
+                f"Governor(reliefs={reliefs!r}): a list of objects such as InFlight, DeviceCache and SwapPool, with "
+                "relieve(), restore() and pending()."
+            )
+    return made
 
 
 def _line(error: Exception) -> str:

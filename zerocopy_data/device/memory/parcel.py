@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from typing import Any
 
 import torch
@@ -15,6 +17,8 @@ from .pinned import PinnedBuffers
 
 class Parcel:
     """The storage of one tensor.
+
+    A parcel that is dropped first waits for copies its page-locked memory is part of.
 
     Attributes:
         size: Bytes.
@@ -32,6 +36,15 @@ class Parcel:
         self.copied: Event | None = None
         self.ready: Event | None = None
         self.leaving = False
+        self._process = os.getpid()
+
+    def __del__(self) -> None:
+        if self.host is None or os.getpid() != self._process:  # a forked child: the device is the parent's
+            return
+        with contextlib.suppress(Exception):  # the device may be on its way out
+            for event in (self.copied, self.ready):
+                if event is not None:
+                    event.synchronize()
 
     @property
     def resident(self) -> bool:

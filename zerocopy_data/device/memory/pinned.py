@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import threading
+import weakref
 
 import torch
 
@@ -24,6 +27,8 @@ def rounded(size: int) -> int:
 class PinnedBuffers:
     """Page-locking costs some 0.3 ms per MiB, so buffers that come back are kept for the next in need.
 
+    A buffer that has come back outlives the copies it is part of, however this object ends.
+
     Args:
         accelerator: For whose copies.
         host: What knows the host's memory.
@@ -39,6 +44,7 @@ class PinnedBuffers:
         self._closed = False
         self.idle_bytes = 0
         self.bytes = 0  # of all that are out or idle
+        weakref.finalize(self, _end, self._idle, os.getpid()).atexit = False
 
     def take(self, size: int) -> torch.Tensor:
         """A buffer of at least `size` bytes: uint8, what it holds is undefined.
@@ -96,6 +102,8 @@ class PinnedBuffers:
         with self._lock:
             if self._closed:
                 self.bytes -= buffer.numel()
+                if event is not None:
+                    event.synchronize()
                 return
             self._idle.setdefault(buffer.numel(), []).append((event, buffer))
             self.idle_bytes += buffer.numel()
@@ -121,3 +129,13 @@ class PinnedBuffers:
             self._idle.clear()
             self.bytes -= self.idle_bytes
             self.idle_bytes = 0
+
+
+def _end(idle: dict[int, list[tuple[Event | None, torch.Tensor]]], process: int) -> None:
+    if os.getpid() != process:  # a forked child: the device is the parent's
+        return
+    with contextlib.suppress(Exception):  # the device may be on its way out
+        for buffers in idle.values():
+            for event, _ in buffers:
+                if event is not None:
+                    event.synchronize()
