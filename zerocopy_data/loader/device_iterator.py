@@ -59,8 +59,8 @@ class DeviceIterator(Iterator[Any]):
                 stager.staging, self._begin = self._begin(), None
             stager.put(host)
         batch = stager.get()
-        self._handed_out()
         self._take_ahead()
+        self._handed_out()  # last: what Ctrl-C takes from the caller before has not been returned
         return batch
 
     def serves(self, host: Any) -> bool:
