@@ -39,10 +39,11 @@ def test_a_state_after_ctrl_c_goes_on_with_the_batch_that_was_not_received(
 
     with simulated(Machine()) as machine:
         monkeypatch.setattr(DeviceIterator, "_take_ahead", interrupted)
-        loader, got = make(), []
+        loader = make()
+        got: list[int] = []
+        received_numbers = (number for batch in loader for number in _numbers([batch]))
         with pytest.raises(KeyboardInterrupt):
-            for batch in loader:
-                got += _numbers([batch])
+            got.extend(received_numbers)  # keeps what came before
         assert len(got) == 8 * received
         monkeypatch.undo()
         resumed = make()
