@@ -9,6 +9,7 @@ import torch
 from simulated_device import Machine
 
 import zerocopy_data as zcd
+from zerocopy_data.device.decode import Dali
 from zerocopy_data.device.memory import Governor, InFlight
 from zerocopy_data.device.request import Staging
 from zerocopy_data.device.staged import StagedBatches
@@ -118,5 +119,13 @@ def test_what_has_no_limit_to_set_is_refused(machine: Machine) -> None:
 def test_senseless_stagings_are_refused() -> None:
     with pytest.raises(zcd.ConfigError, match="can't be called"):
         Staging("cpu", transform=3)  # type: ignore[arg-type]
+    for wrong in ({"cast": None}, {"cast": [1]}, {"memory_format": "x"}, {"memory_format": torch.channels_last_3d}):
+        with pytest.raises(zcd.ConfigError, match=next(iter(wrong))):
+            Staging("cpu", **wrong)  # type: ignore[arg-type]
+    with pytest.raises(zcd.ConfigError, match="'cuda:0'"):
+        Staging(3.5)  # type: ignore[arg-type]
+    for decoder in ({"device": "nope"}, {"threads": "2"}):
+        with pytest.raises(zcd.ConfigError, match=r"Dali\("):
+            Dali(**decoder).check(torch.device("cpu"))  # type: ignore[arg-type]
     with pytest.raises(zcd.ConfigError, match="inner one"):
         Staging(Staging("cpu"))  # type: ignore[arg-type]

@@ -145,7 +145,8 @@ def check_device(device: str | int | torch.device) -> torch.device:
     try:
         named = torch.device(device)
     except (RuntimeError, TypeError) as error:
-        raise ConfigError(f"device={device!r} is no device: {str(error).splitlines()[0]}") from None
+        why = str(error).splitlines()[0] if isinstance(error, RuntimeError) else "give its name, such as 'cuda:0'"
+        raise ConfigError(f"device={device!r} is no device: {why}") from None
     if named.type == "cpu":
         return named
     if named.type == "meta":

@@ -49,6 +49,10 @@ class Staging:
         check_device(self.device)
         if self.transform is not None and not callable(self.transform):
             raise ConfigError(f"transform={self.transform!r} can't be called: a function of a batch is needed.")
+        if not isinstance(self.cast, Mapping):
+            raise ConfigError(f"cast={self.cast!r}: a mapping is needed, such as {{torch.uint8: torch.float16}}.")
+        if self.memory_format not in (None, torch.channels_last, torch.contiguous_format):
+            raise ConfigError(f"memory_format={self.memory_format!r}: torch.channels_last, or None to keep what comes.")
         for pair in self.cast.items():
             if not all(isinstance(dtype, torch.dtype) for dtype in pair):
                 raise ConfigError(f"cast maps torch dtypes to torch dtypes, not {pair[0]!r} to {pair[1]!r}.")

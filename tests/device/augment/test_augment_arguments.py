@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from augment_cases import pictures, run
@@ -143,6 +144,13 @@ def test_a_batch_that_gets_its_values_on_the_device_is_looked_at_too() -> None:
     plain = Levelled(pictures(3), None, torch.uint8, torch.contiguous_format)
     made = Augment([ColorJitter(0.4)]).on("image", samples="index").prepare({**batch, "image": plain})
     assert made["image"] is plain
+
+
+def test_numpys_numbers_are_numbers() -> None:
+    assert RandomHorizontalFlip(np.float32(0.5)).p == 0.5
+    assert ColorJitter(np.float64(0.5), (np.float32(0.5), 2)).contrast == (0.5, 2.0)
+    with pytest.raises(ConfigError, match="from 0 to inf"):
+        ColorJitter((0.5, float("inf")))
 
 
 def test_one_operation_without_its_list_is_refused() -> None:

@@ -6,8 +6,12 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from ...errors import ConfigError
 from .batch import Spec
+
+NUMBER = (int, float, np.integer, np.floating)
 
 
 def probability(p: Any, op: str) -> float:
@@ -16,7 +20,7 @@ def probability(p: Any, op: str) -> float:
     Raises:
         ConfigError: it is no number from 0 to 1.
     """
-    if not isinstance(p, int | float) or not 0.0 <= p <= 1.0:
+    if not isinstance(p, NUMBER) or not 0.0 <= p <= 1.0:
         raise ConfigError(f"{op}(p={p!r}): a probability lies between 0 and 1.")
     return float(p)
 
@@ -28,7 +32,8 @@ def limits(value: Any, least: float, most: float, what: str) -> tuple[float, flo
         ConfigError: they are not, or reach beyond `least` to `most`.
     """
     pair = tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else ()
-    if len(pair) != 2 or not all(isinstance(n, int | float) for n in pair) or not least <= pair[0] <= pair[1] <= most:
+    finite = len(pair) == 2 and all(isinstance(n, NUMBER) and math.isfinite(n) for n in pair)
+    if not finite or not least <= pair[0] <= pair[1] <= most:
         raise ConfigError(f"{what}={value!r}: two numbers from {least:g} to {most:g}, the smaller first.")
     return float(pair[0]), float(pair[1])
 
@@ -40,7 +45,7 @@ def numbers(value: Any, what: str) -> tuple[float, ...]:
         ConfigError: there is something else.
     """
     values = tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else (value,)
-    if len(values) not in (1, 3) or not all(isinstance(n, int | float) and math.isfinite(n) for n in values):
+    if len(values) not in (1, 3) or not all(isinstance(n, NUMBER) and math.isfinite(n) for n in values):
         raise ConfigError(f"{what}={value!r}: a number, or three, one a channel.")
     return tuple(float(n) for n in values)
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from ...errors import ConfigError
 from . import colour
 from .batch import Batch, Spec
-from .checks import limits
+from .checks import NUMBER, limits
 from .op import Draws, Floats, Rows, Step, on_rows, ratios
 from .parcel import Parameter, Parcel
 
@@ -84,7 +84,7 @@ def _range(value: float | Sequence[float] | None, name: str) -> tuple[float, flo
     if value is None:
         return None
     centre, least, most = (0.0, -0.5, 0.5) if name == "hue" else (1.0, 0.0, float("inf"))
-    if isinstance(value, int | float):
+    if isinstance(value, NUMBER):
         if not value >= 0:
             raise ConfigError(f"ColorJitter({name}={value!r}): a number that is not negative, or (least, most).")
         value = (centre - value if name == "hue" else max(0.0, centre - value), centre + value)

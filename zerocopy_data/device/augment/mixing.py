@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from ...errors import ConfigError
+from .checks import NUMBER
 from .op import Floats
 
 
@@ -22,7 +23,7 @@ def checked_alpha(alpha: Any, op: str) -> float:
     Raises:
         ConfigError: it is not a positive number.
     """
-    if not isinstance(alpha, int | float) or not 0 < alpha < float("inf"):
+    if not isinstance(alpha, NUMBER) or not 0 < alpha < float("inf"):
         raise ConfigError(f"{op}(alpha={alpha!r}): a positive number.")
     return float(alpha)
 

@@ -19,7 +19,7 @@ from ... import _native
 from ...errors import ConfigError
 from .encoded import CORNER, CUT, FLIP, RESIZED, EncodedImages
 from .held import HeldUntilRead
-from .protocol import DecoderRefusedError, is_installed
+from .protocol import DecoderRefusedError, is_installed, named
 
 INSTALL = "pip install nvidia-dali-cuda130"
 _DEPTH = 2  # one batch in the making, one whose inputs are there: DALI's threads don't wait for us between two
@@ -69,7 +69,7 @@ class Dali:
     regions: bool | None = None
 
     def __post_init__(self) -> None:
-        if self.threads < 1:
+        if not isinstance(self.threads, int) or self.threads < 1:
             raise ConfigError(f"Dali(threads={self.threads!r}): at least one thread.")
 
     def check(self, device: torch.device) -> None:
@@ -87,7 +87,7 @@ class Dali:
         return DaliDecoder(where, self.threads, regions)
 
     def _where(self, device: torch.device) -> torch.device:
-        where = torch.device(self.device) if self.device is not None else device
+        where = device if self.device is None else named(self.device, "Dali")
         if where.type not in ("cpu", "cuda"):
             raise ConfigError(f"DALI decodes on CUDA devices and on the CPU, not on {where}. Use decode='cpu'.")
         if where.type == "cuda" and not torch.cuda.is_available():

@@ -11,7 +11,7 @@ import torch
 from ...errors import ConfigError
 from .encoded import CORNER, CUT, FLIP, RESIZED, EncodedImages
 from .held import HeldUntilRead
-from .protocol import DecoderRefusedError, is_installed
+from .protocol import DecoderRefusedError, is_installed, named
 
 INSTALL = "pip install 'torchcodec>=0.17'"
 
@@ -34,7 +34,7 @@ class TorchCodec:
         self._where(device)
 
     def _where(self, device: torch.device) -> torch.device:
-        where = torch.device(self.device) if self.device is not None else device
+        where = device if self.device is None else named(self.device, "TorchCodec")
         if where.type not in ("cpu", "cuda"):
             raise ConfigError(f"torchcodec decodes on CUDA devices and on the CPU, not on {where}. Use decode='cpu'.")
         if where.type == "cuda" and not torch.cuda.is_available():

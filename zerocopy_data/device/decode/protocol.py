@@ -7,6 +7,7 @@ from typing import Protocol
 
 import torch
 
+from ...errors import ConfigError
 from .encoded import EncodedImages
 
 
@@ -82,3 +83,15 @@ def is_installed(module: str) -> bool:
         return importlib.util.find_spec(module) is not None
     except ModuleNotFoundError:
         return False
+
+
+def named(device: str, decoder: str) -> torch.device:
+    """The device of a decoder's argument.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    try:
+        return torch.device(device)
+    except (RuntimeError, TypeError):
+        raise ConfigError(f"{decoder}(device={device!r}): no such device. Use 'cuda', 'cuda:1', … or 'cpu'.") from None
