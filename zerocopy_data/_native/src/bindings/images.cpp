@@ -145,7 +145,7 @@ nb::ndarray<std::uint32_t, nb::numpy, nb::ndim<1>> crc_rows(nb::handle data, std
   std::unique_ptr<std::uint32_t[]> sums(new std::uint32_t[rows]);
   {
     nb::gil_scoped_release release;
-    for (std::size_t i = 0; i < rows; ++i) sums[i] = crc32c(view.data() + i * row_bytes, row_bytes);
+    for (std::size_t i = 0; i < rows; ++i) sums[i] = crc32c(view.data() + i * row_bytes, row_bytes, 0, (rows - i - 1) * row_bytes);
   }
   std::uint32_t* raw = sums.release();
   nb::capsule owner(raw, [](void* p) noexcept { delete[] static_cast<std::uint32_t*>(p); });

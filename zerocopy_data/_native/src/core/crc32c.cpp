@@ -1,5 +1,6 @@
 #include "core/crc32c.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -56,15 +57,16 @@ inline std::uint64_t load64(const std::uint8_t* p) {
 }
 
 __attribute__((target("sse4.2"))) std::uint32_t crc_hardware(const std::uint8_t* p, std::size_t n,
-                                                             std::uint32_t crc) {
+                                                             std::uint32_t crc, std::size_t ahead) {
   static const ZeroShift shift;
   std::uint64_t c = crc;
   while (n >= 3 * kStream) {
     std::uint64_t a = c, b = 0, d = 0;
+    // From memory, not cache, the hardware's own read-ahead is too late for three short streams. A few lines beyond the
+    // end are harmless to ask for; a block of them, behind a value that ends here, would cost as much as the value.
+    const std::size_t next = std::min(n + ahead - 3 * kStream, 3 * kStream);
     for (std::size_t i = 0; i < kStream; i += 8) {
-      // From memory, not cache, the hardware's own read-ahead is too late for three short streams. Lines beyond the end
-      // are harmless to ask for.
-      if (i % 64 == 0)
+      if (i % 64 == 0 && 3 * i < next)
         for (std::size_t line = 0; line < 3; ++line)
           _mm_prefetch(reinterpret_cast<const char*>(p + 3 * kStream + 3 * i + 64 * line), _MM_HINT_T0);
       a = _mm_crc32_u64(a, load64(p + i));
@@ -85,11 +87,11 @@ __attribute__((target("sse4.2"))) std::uint32_t crc_hardware(const std::uint8_t*
 
 }  // namespace
 
-std::uint32_t crc32c(const void* data, std::size_t size, std::uint32_t crc) {
+std::uint32_t crc32c(const void* data, std::size_t size, std::uint32_t crc, [[maybe_unused]] std::size_t ahead) {
   const auto* p = static_cast<const std::uint8_t*>(data);
 #if defined(__x86_64__)
   static const bool hardware = __builtin_cpu_supports("sse4.2");
-  if (hardware) return ~crc_hardware(p, size, ~crc);
+  if (hardware) return ~crc_hardware(p, size, ~crc, ahead);
 #endif
   return ~crc_scalar(p, size, ~crc);
 }

@@ -13,8 +13,8 @@ void ValueSum::reach(const std::uint8_t* end) {
   const std::uint8_t* last = value_.data + value_.size;
   while (at_ < end && at_ < last) {
     const std::size_t bytes = std::min(kCrcBlock, static_cast<std::size_t>(last - at_));
-    sum_ = crc32c(at_, bytes, sum_);
     at_ += bytes;
+    sum_ = crc32c(at_ - bytes, bytes, sum_, static_cast<std::size_t>(last - at_));
   }
 }
 
