@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 
 from zerocopy_data.cli import app
 from zerocopy_data.errors import ConfigError, SourceError
-from zerocopy_data.tuning import image_arms
+from zerocopy_data.tuning import array_arms, image_arms
+from zerocopy_data.tuning.arrays import Request as ArrayRequest
 from zerocopy_data.tuning.images import Request, find_tree
 
 
@@ -87,3 +88,37 @@ def test_train_below_the_folder_is_found(folder: Path) -> None:
     train.parent.mkdir()
     folder.rename(train)
     assert find_tree(train.parent) == train
+
+
+def test_arrays_are_measured_beside_torch_and_all_loaders_deliver_the_same_rows(tmp_path: Path) -> None:
+    out, scratch = tmp_path / "report.json", tmp_path / "scratch"
+    scratch.mkdir()
+    command = "bench arrays --rows 300 --row-bytes 24 --batch-size 32 --repeats 2 --seconds 0"
+    command += f" --scratch {scratch} --json {out}"
+    result = CliRunner().invoke(app, command.split())
+    assert result.exit_code == 0, result.output
+    assert "rows/s" in result.output
+    report = json.loads(out.read_text())
+    assert [one["loader"] for one in report["results"]] == ["zcd", "zcd-unchecked", "torch", "indexing"]
+    assert [one["over"] for one in report["ratios"]] == ["zcd-unchecked", "torch", "indexing"]
+    assert list(scratch.iterdir()) == []
+    setting = array_arms.Rows(array_arms.pack_rows(tmp_path / "rows", 300, 24), 300, 24, 32, 0)
+    arms = [array_arms.ZcdArm(setting, True), array_arms.ZcdArm(setting, False), array_arms.TorchArm(setting)]
+    delivered = [
+        sorted(
+            (bytes(row.numpy()), int(label))
+            for rows, labels in arm.loader
+            for row, label in zip(rows, labels, strict=True)
+        )
+        for arm in arms
+    ]
+    whole = sorted((row.tobytes(), int(label)) for row, label in zip(*array_arms.part_of(300, 24, 0), strict=True))
+    assert {len(rows) for rows in delivered} == {288}
+    assert all(set(rows) <= set(whole) for rows in delivered)
+
+
+def test_too_few_rows_for_a_batch_and_unknown_loaders_are_refused() -> None:
+    with pytest.raises(ConfigError, match="no whole batch"):
+        ArrayRequest(("zcd",), rows=5)
+    with pytest.raises(ConfigError, match="there are zcd, "):
+        ArrayRequest(("ffcv",))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from ..tuning.arrays import Report as ArrayReport
     from ..tuning.images import Report
 
 app = typer.Typer(help="Measure loaders side by side, on this machine.", no_args_is_help=True)
@@ -83,7 +84,41 @@ def images(
         json_file.write_text(json.dumps(report.as_json(), indent=2) + "\n")
 
 
-def print_report(report: Report) -> None:
+@app.command()
+def arrays(
+    peers: Annotated[str, typer.Option(help="What to measure beside zcd.")] = "zcd-unchecked,torch,indexing",
+    rows: Annotated[int, typer.Option(min=1, help="Rows of an epoch.")] = 50_000,
+    row_bytes: Annotated[int, typer.Option(min=1, help="uint8 values of a row.")] = 3072,
+    batch_size: Annotated[int, typer.Option(min=1)] = 512,
+    threads: Annotated[int, typer.Option(min=0, help="Threads, or torch's worker processes; 0: none.")] = 0,
+    repeats: Annotated[int, typer.Option(min=1, help="Rounds in which every loader has its turn.")] = 5,
+    seconds: Annotated[float, typer.Option(min=0, help="Least time of one measurement.")] = 1.0,
+    scratch: Annotated[Path | None, typer.Option(help="Where the packed rows lie while this runs.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the results as JSON.")] = None,
+) -> None:
+    """Measure shuffled batches of small rows of one size, such as pictures of 32 x 32 pixels.
+
+    zcd reads packed shards and checks each row's checksum, zcd-unchecked does not; torch is its DataLoader over a
+    TensorDataset in memory; indexing is no loader, but index_select by a random permutation.
+    """
+    from rich.console import Console
+    from rich.text import Text
+
+    from ..tuning.arrays import Request, bench_arrays
+    from ..tuning.harness import Plan
+
+    names = tuple(dict.fromkeys(("zcd", *_names(peers))))
+    request = Request(names, rows, row_bytes, batch_size, threads, scratch)
+    console = Console(stderr=True)
+    with console.status("starting") as status:
+        plan = Plan(repeats, seconds, max(threads, 1))
+        report = bench_arrays(request, plan, lambda text: status.update(Text(text)))
+    print_report(report)
+    if json_file is not None:
+        json_file.write_text(json.dumps(report.as_json(), indent=2) + "\n")
+
+
+def print_report(report: Report | ArrayReport) -> None:
     """The table, with zcd's ratio to each of the others."""
     from rich import box
     from rich.console import Console
@@ -93,10 +128,10 @@ def print_report(report: Report) -> None:
     from ..tuning.harness import ratio
 
     ours = {result.arm.workload: result for result in report.results if result.arm.loader == "zcd"}
-    table = Table(title=f"{report.images} images, mean {report.mean_bytes / 1e3:.0f} KB", box=box.SIMPLE)
+    table = Table(title=report.title, box=box.SIMPLE)
     table.add_column("workload", no_wrap=True)
     table.add_column("loader", no_wrap=True)
-    for title in ("images/s", "low", "high", "CPU ms", "PSS MB", "zcd is"):
+    for title in (f"{report.unit}/s", "low", "high", "CPU ms", "PSS MB", "zcd is"):
         table.add_column(title, justify="right", no_wrap=True)
     previous = None
     for result in report.results:
@@ -109,7 +144,7 @@ def print_report(report: Report) -> None:
             arm.workload if arm.workload != previous else "",
             arm.loader,
             *(f"{figures[key]:,.0f}" for key in ("items_per_s", "low", "high")),
-            f"{figures['cpu_s_per_item'] * 1e3:.2f}",
+            f"{figures['cpu_s_per_item'] * 1e3:.3g}",
             f"{figures['peak_pss_mb']:,.0f}",
             faster,
         )
@@ -117,7 +152,9 @@ def print_report(report: Report) -> None:
     console = Console()
     console.width = max(console.width, TABLE_WIDTH)  # narrower would cut figures, also in a pipe
     console.print(table)
-    console.print("CPU ms: CPU time of all processes per image. PSS: peak memory. zcd is … times as fast.")
+    console.print(
+        f"CPU ms: CPU time of all processes per {report.unit[:-1]}. PSS: peak memory. zcd is … times as fast."
+    )
     about = machine.describe()
     console.print(f"{about['cpu']}, {report.request.threads} threads, batch {report.request.batch_size}", markup=False)
     for loader, command in report.skipped.items():

@@ -62,6 +62,12 @@ class Report:
     request: Request
     images: int
     mean_bytes: float
+    unit: str = "images"
+
+    @property
+    def title(self) -> str:
+        """Of the table."""
+        return f"{self.images} images, mean {self.mean_bytes / 1e3:.0f} KB"
 
     def as_json(self) -> dict[str, object]:
         """The form that every `zcd bench` has."""
