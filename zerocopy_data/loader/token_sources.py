@@ -16,7 +16,7 @@ from .. import _native
 from ..errors import BadSampleError, ConfigError, DatasetChangedError
 from ..format.fields import Tokens
 from ..format.shard import Chunk
-from ..memory.mapping import MAP_NORESERVE, map_file
+from ..memory.mapping import MAP_NORESERVE, advise_random, map_file
 from ..order.windows import DocumentWindows, StreamWindows, WindowPlaces
 from .dataset import ShardDataset
 from .samples import bad_sample
@@ -81,6 +81,7 @@ class FlatTokens:
             if os.pread(descriptor, 6, 0) == b"\x93NUMPY":
                 raise ConfigError(f"{self.path} is a .npy file, which begins with a header: write it with tofile().")
             mapped = map_file(descriptor, size, mmap.PROT_READ, mmap.MAP_SHARED | MAP_NORESERVE)
+            advise_random(mapped)  # the core asks for what it needs
         finally:
             os.close(descriptor)
         self._data = memoryview(mapped).cast("B").toreadonly()

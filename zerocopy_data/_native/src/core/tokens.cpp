@@ -10,6 +10,9 @@
 namespace zcd {
 namespace {
 
+// Bytes asked for at once where windows are read in their order: enough to keep a disk busy.
+constexpr std::int64_t kBlock = 4 << 20;
+
 template <typename T>
 std::int64_t load(const std::uint8_t* from, std::int64_t index) {
   T value;  // files are mapped at any alignment
@@ -120,6 +123,31 @@ bool TokenStream::check(const Run& run, std::int64_t begin, std::int64_t end) co
   return true;
 }
 
+void TokenStream::ask_for(const std::int64_t* starts, std::int64_t n, std::int64_t reach) const {
+  const auto item = static_cast<std::int64_t>(token_size(type_));
+  for (std::int64_t i = 0; i < n; ++i)
+    for (std::size_t r = run_of(starts[i]); r < runs_.size() && starts_[r] < starts[i] + reach; ++r) {
+      const std::int64_t from = std::max(starts[i] - starts_[r], std::int64_t{0});
+      const std::int64_t to = std::min(starts[i] + reach, starts_[r + 1]) - starts_[r];
+      ColdPages::Reading::ask(runs_[r].data + from * item, static_cast<std::size_t>((to - from) * item));
+    }
+}
+
+void TokenStream::ask_ahead(const std::int64_t* starts, std::int64_t n, std::int64_t reach) const {
+  for (std::int64_t i = 1; i < n; ++i)
+    if (starts[i] < starts[i - 1] || starts[i] > starts[i - 1] + reach) return;
+  const auto item = static_cast<std::int64_t>(token_size(type_));
+  const std::int64_t block = kBlock / item;
+  const std::int64_t end = n > 1 ? starts[n - 1] + reach : 0;
+  if (end / block == starts[0] / block && starts[0] != 0) return;
+  const std::int64_t from = (end / block + 1) * block;
+  for (std::size_t r = 0; r < runs_.size(); ++r) {
+    const std::int64_t low = std::max(from, starts_[r]) - starts_[r];
+    const std::int64_t high = std::min(from + block, starts_[r + 1]) - starts_[r];
+    if (low < high) ColdPages::Reading::ask(runs_[r].data + low * item, static_cast<std::size_t>((high - low) * item));
+  }
+}
+
 std::vector<Outcome> TokenStream::gather(const std::int64_t* starts, std::int64_t n, std::int64_t length,
                                          std::int64_t* inputs, std::int64_t* targets) const {
   const std::int64_t reach = length + (targets != nullptr ? 1 : 0);
@@ -129,6 +157,9 @@ std::vector<Outcome> TokenStream::gather(const std::int64_t* starts, std::int64_
                               std::to_string(size()) + " tokens of the stream");
   const Place put = placing(type_);
   const auto item = static_cast<std::int64_t>(token_size(type_));
+  const ColdPages::Reading reading(pages_);
+  if (reading.asking()) ask_for(starts, n, reach);
+  ask_ahead(starts, n, reach);
   std::vector<Outcome> outcomes(static_cast<std::size_t>(n));
   for (std::int64_t i = 0; i < n; ++i) {
     std::int64_t* input = inputs + i * length;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/batch.h"
+#include "core/cold_pages.h"
 
 namespace zcd {
 
@@ -47,12 +48,16 @@ class TokenStream {
     std::unique_ptr<std::atomic<bool>[]> sound;  // by document
   };
   std::size_t run_of(std::int64_t token) const;
+  void ask_for(const std::int64_t* starts, std::int64_t n, std::int64_t reach) const;
+  // Where windows lie side by side, in their order, and a block ends among them: asks for the block after the next one.
+  void ask_ahead(const std::int64_t* starts, std::int64_t n, std::int64_t reach) const;
   // Whether all documents that hold tokens [begin, end) of a run are what was written.
   bool check(const Run& run, std::int64_t begin, std::int64_t end) const;
 
   TokenType type_;
   std::vector<Run> runs_;
   std::vector<std::int64_t> starts_;
+  mutable ColdPages pages_;
 };
 
 }  // namespace zcd
