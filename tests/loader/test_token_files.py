@@ -92,6 +92,28 @@ def test_a_stream_of_100_gb_opens_at_once_and_memory_stays_flat(tmp_path: Path) 
     assert memory(os.getpid(), ("Anonymous",)) - own < 4e6
 
 
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("batch_size", [1, 2, 64])
+def test_pages_that_are_not_in_memory_are_read_rightly(tmp_path: Path, shuffle: bool, batch_size: int) -> None:
+    """In its order the file spans three of the blocks that are asked for ahead, and ends within one."""
+    path = tmp_path / "train.bin"
+    tokens = written(path, 5_000_000)
+    length = 10_000
+    ds = zcd.windows(path, length=length, dtype="uint16").as_tuple()
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    order = list(zcd.EpochSampler(len(ds), 0)) if shuffle else list(range(len(ds)))
+    place = 0
+    for x, y in zcd.DataLoader(ds, batch_size, shuffle=shuffle, seed=0):
+        for row in range(len(x)):
+            at = order[place] * length
+            place += 1
+            assert np.array_equal(x[row].numpy(), tokens[at : at + length])
+            assert np.array_equal(y[row].numpy(), tokens[at + 1 : at + 1 + length])
+    assert place == len(ds)
+
+
 def test_an_order_of_many_windows_is_resumed_in_small_states(tmp_path: Path) -> None:
     path = tmp_path / "huge.bin"
     with path.open("wb") as file:

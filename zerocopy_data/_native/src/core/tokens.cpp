@@ -134,11 +134,12 @@ void TokenStream::ask_for(const std::int64_t* starts, std::int64_t n, std::int64
 }
 
 void TokenStream::ask_ahead(const std::int64_t* starts, std::int64_t n, std::int64_t reach) const {
+  if (n < 2) return;
   for (std::int64_t i = 1; i < n; ++i)
     if (starts[i] < starts[i - 1] || starts[i] > starts[i - 1] + reach) return;
   const auto item = static_cast<std::int64_t>(token_size(type_));
   const std::int64_t block = kBlock / item;
-  const std::int64_t end = n > 1 ? starts[n - 1] + reach : 0;
+  const std::int64_t end = starts[n - 1] + reach;
   if (end / block == starts[0] / block && starts[0] != 0) return;
   const std::int64_t from = (end / block + 1) * block;
   for (std::size_t r = 0; r < runs_.size(); ++r) {
