@@ -42,7 +42,8 @@ def windows(
     `shuffle=True, seed=…` shuffles any number of windows in no memory.
 
     Tokens stay in the mapped file until a window is read: a stream of any size opens at once. Of a dataset's documents
-    sixteen bytes each are kept, of a stream nothing.
+    sixteen bytes each are kept, of a stream nothing. Pages of the file that are not in memory are asked for a batch at
+    a time, and those further on where windows are read in their order; the kernel drops them when it needs the room.
 
     A document's checksum is checked when a window touches the document for the first time in a process, over the
     document as a whole: no window has a sum of its own. Later windows of it are not checked again.
