@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from .loader.dataset import open_dataset as open
     from .loader.epoch_sampler import EpochSampler
     from .loader.stateful import StatefulDataLoader
+    from .loader.windows import windows
     from .memory.shared_list import SharedList, share
     from .pack.packer import pack
     from .patch import patch
@@ -101,6 +102,7 @@ _EXPORTS = {
     "open": ("loader.dataset", "open_dataset"),
     "pack": ("pack.packer", "pack"),
     "share": ("memory.shared_list", "share"),
+    "windows": ("loader.windows", "windows"),
     "patch": ("patch", "patch"),
 }
 
@@ -146,6 +148,7 @@ __all__ = [
     "pack",
     "patch",
     "share",
+    "windows",
 ]
 
 

@@ -266,6 +266,37 @@ class Permutation:
             ValueError: the buffers differ in length.
         """
 
+class TokenStream:
+    """Tokens in any number of runs, read as one stream. Any thread may read it.
+
+    Args:
+        dtype: 'uint8', 'int8', 'uint16', 'int16', 'uint32', 'int32' or 'int64'.
+        parts: For each run its bytes; the int32 offsets of the documents in it, in tokens, or None: then it is no
+            documents; and the CRC-32C of each document, uint32, or None: then they are not checked.
+
+    Raises:
+        ValueError: offsets lead outside their bytes, or something is missing.
+    """
+
+    def __init__(self, dtype: str, parts: Sequence[tuple[Buffer, Buffer | None, Buffer | None]]) -> None: ...
+    def __len__(self) -> int:
+        """Tokens of all runs."""
+
+    def gather(
+        self, starts: npt.NDArray[np.int64], length: int, inputs: Buffer, targets: Buffer | None = None
+    ) -> list[tuple[int, int, str]]:
+        """Writes windows as int64, one after another: `length` tokens from each of `starts` on, and to `targets` as
+        many from the next token on. Releases the GIL.
+
+        Returns:
+            (window, kind, text) of those not written, as a document that they touch is not what its checksum says. A
+            document's checksum is compared at the first touch.
+
+        Raises:
+            IndexError: a window leaves the stream.
+            ValueError: the room is too small or not aligned.
+        """
+
 class Mapping:
     """A shared, writable map of a file, unmapped when it and its leases are gone. Keeps no descriptor."""
 

@@ -21,7 +21,7 @@ from ..image.pillow import decode_with_pillow
 from ..image.program import ImageProgram, ViewValues
 from ..memory.arena import PAGE, Arena
 from .columns import positions
-from .native import Faults, NativeColumn, NativeDataset, same_samples
+from .native import Faults, JoinedColumns, NativeColumn, NativeDataset, same_samples
 from .skipped import Skipped
 
 UNSUPPORTED, CANCELLED, MISFIT, SYSTEM = 1, 4, 5, 6  # fault kinds of Column.decode
@@ -103,7 +103,7 @@ class BatchPlan:
         self.on_error = on_error
         self._keep = keep
         self._device = device
-        self._columns: dict[str, NativeColumn] = {}
+        self._columns: dict[str, NativeColumn | JoinedColumns] = {}
         self._programs: dict[str, ImageProgram] = {}
         self._values: dict[str, tuple[ViewValues, ...]] = {}
         for name, field in dataset.fields.items():
@@ -202,7 +202,7 @@ class BatchPlan:
         if name in self._programs:
             self._decode(name, rows, call, _outs(layout, name, slot), bad)
         elif name in self._columns:
-            self._gather(name, rows, layout.leaves[name][0], slot, bad)
+            self._gather(name, rows, layout, slot, bad)
         else:
             values[name] = self._python_values(name, rows, bad)
 
@@ -214,8 +214,9 @@ class BatchPlan:
         outs: list[memoryview],
         bad: dict[int, ZcdError],
     ) -> None:
-        program = self._programs[name]
-        faults = self._columns[name].decode(program, rows, call.key, outs, call.pooled, call.cancel)
+        program, column = self._programs[name], self._columns[name]
+        assert not isinstance(column, JoinedColumns)  # which are no images
+        faults = column.decode(program, rows, call.key, outs, call.pooled, call.cancel)
         asked = [index for index, kind, _ in faults if kind == UNSUPPORTED]
         self._refuse(name, rows, [fault for fault in faults if fault[1] != UNSUPPORTED], bad)
 
@@ -240,9 +241,18 @@ class BatchPlan:
             bad.setdefault(index, self.dataset.bad_sample(name, int(rows[index]), text, kind == MISFIT))
 
     def _gather(
-        self, name: str, rows: npt.NDArray[np.int64], leaf: Leaf, slot: Slot[Any], bad: dict[int, ZcdError]
+        self, name: str, rows: npt.NDArray[np.int64], layout: Layout, slot: Slot[Any], bad: dict[int, ZcdError]
     ) -> None:
-        for index, _, text in self._columns[name].gather(rows, leaf.size, leaf.bytes(slot, len(rows))):
+        column = self._columns[name]
+        if isinstance(column, JoinedColumns):
+            if name != column.names[0]:
+                return  # filled with the first of them
+            outs = [layout.leaves[joined][0].bytes(slot, len(rows)) for joined in column.names]
+            faults = column.gather_all(rows, outs)
+        else:
+            leaf = layout.leaves[name][0]
+            faults = column.gather(rows, leaf.size, leaf.bytes(slot, len(rows)))
+        for index, _, text in faults:
             bad.setdefault(index, self.dataset.bad_sample(name, int(rows[index]), text))
 
     def _python_values(self, name: str, rows: npt.NDArray[np.int64], bad: dict[int, ZcdError]) -> list[Any]:

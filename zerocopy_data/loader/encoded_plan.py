@@ -19,7 +19,7 @@ from ..errors import ConfigError, ZcdError
 from ..format.fields import Image
 from ..memory.arena import Arena
 from .batch import CANCELLED, UNSUPPORTED, BatchPlan, Call, Layout, Slot, integers, with_values
-from .native import Faults, NativeDataset
+from .native import Faults, JoinedColumns, NativeDataset
 from .skipped import Skipped
 
 _GEOMETRY = 9  # int32 values a view of an image: see device.decode.encoded
@@ -189,6 +189,7 @@ class EncodedPlan(BatchPlan):
         offsets = np.empty(len(rows) + 1, np.int64)
         geometry = np.empty((len(rows), len(program.views), _GEOMETRY), np.int32)
         column = self._columns[name]
+        assert not isinstance(column, JoinedColumns)  # which are no images
         while True:
             arena = self._blocks[name]
             slot = arena.lease()

@@ -50,6 +50,20 @@ class NativeColumn(Protocol):
         """Copies encoded images: see `_native.Column.gather_encoded`."""
 
 
+class JoinedColumns:
+    """Base of a native column that is several of a batch's columns, filled together: input and target of one read.
+
+    Attributes:
+        names: The columns, in the dataset's order. `NativeDataset.native_column` gives an object like this for each.
+    """
+
+    names: tuple[str, ...]
+
+    def gather_all(self, rows: npt.NDArray[np.int64], outs: list[memoryview]) -> Faults:
+        """Fills one buffer a column, as `NativeColumn.gather` fills one."""
+        raise NotImplementedError
+
+
 class ThreadServed:
     """Base of the datasets whose batches the thread engine may make: each is a `NativeDataset` in full.
 
@@ -77,7 +91,7 @@ class NativeDataset(Protocol):
 
     def subset(self: Self_, indices: Sequence[int] | npt.NDArray[Any] | range | slice) -> Self_: ...
     def rows(self, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]: ...
-    def native_column(self, name: str) -> NativeColumn:
+    def native_column(self, name: str) -> NativeColumn | JoinedColumns:
         """Makes a column's reader."""
 
     def encoded(self, column: str, row: int) -> bytes | memoryview:

@@ -7,6 +7,7 @@ shards than `ulimit -n`, or a shard larger than the memory, could not be mapped.
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
 import weakref
 from collections.abc import Callable
@@ -27,6 +28,8 @@ _MMAP.restype = ctypes.c_void_p
 _MUNMAP = _LIBC.munmap
 _MUNMAP.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 _MUNMAP.restype = ctypes.c_int
+_MADVISE = _LIBC.madvise
+_MADVISE.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 _FAILED = ctypes.c_void_p(-1).value
 
 
@@ -55,6 +58,11 @@ def map_file(
     mapped = (ctypes.c_ubyte * size).from_address(address)
     weakref.finalize(mapped, _end, address, size, ended).atexit = False
     return mapped
+
+
+def advise_random(mapped: ctypes.Array[ctypes.c_ubyte]) -> None:
+    """Tells the kernel that a map is read at random places: a page that is touched comes without its neighbours."""
+    _MADVISE(ctypes.addressof(mapped), len(mapped), mmap.MADV_RANDOM)  # to refuse is the kernel's right
 
 
 def _end(address: int, size: int, ended: Callable[[], object] | None) -> None:

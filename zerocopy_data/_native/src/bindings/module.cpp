@@ -36,4 +36,5 @@ NB_MODULE(_core, m) {
   zcd::py::bind_encoded(m);
   zcd::py::bind_memory(m);
   zcd::py::bind_order(m);
+  zcd::py::bind_tokens(m);
 }
