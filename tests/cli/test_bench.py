@@ -1,5 +1,6 @@
 """`zcd bench images` measures loaders side by side on a folder."""
 
+import itertools
 import json
 from pathlib import Path
 
@@ -10,9 +11,10 @@ from typer.testing import CliRunner
 
 from zerocopy_data.cli import app
 from zerocopy_data.errors import ConfigError, SourceError
-from zerocopy_data.tuning import array_arms, image_arms
+from zerocopy_data.tuning import array_arms, image_arms, token_arms
 from zerocopy_data.tuning.arrays import Request as ArrayRequest
 from zerocopy_data.tuning.images import Request, find_tree
+from zerocopy_data.tuning.tokens import Request as TokenRequest
 
 
 @pytest.fixture
@@ -122,3 +124,31 @@ def test_too_few_rows_for_a_batch_and_unknown_loaders_are_refused() -> None:
         ArrayRequest(("zcd",), rows=5)
     with pytest.raises(ConfigError, match="there are zcd, "):
         ArrayRequest(("ffcv",))
+
+
+def test_tokens_are_measured_beside_torch_and_nanogpts_loop(tmp_path: Path) -> None:
+    out, scratch = tmp_path / "report.json", tmp_path / "scratch"
+    scratch.mkdir()
+    command = f"bench tokens --megabytes 1 --length 16 --batch-size 4 --repeats 2 --seconds 0 --scratch {scratch}"
+    result = CliRunner().invoke(app, [*command.split(), "--json", str(out)])
+    assert result.exit_code == 0, result.output
+    assert "tokens/s" in result.output
+    assert "Moved" in result.output
+    report = json.loads(out.read_text())
+    loaders = ["zcd", "torch", "nanogpt", "nanogpt-1-map"]
+    assert [one["loader"] for one in report["results"]] == loaders
+    assert [one["bytes_moved_per_byte"] for one in report["results"]] == [1.125, 2.625, 3.25, 3.25]
+    assert list(scratch.iterdir()) == []
+    token_arms.write_tokens(tmp_path / "train.bin", 1)
+    stream = token_arms.Stream(tmp_path / "train.bin", 16, 4, 0)
+    data = np.fromfile(stream.path, np.uint16).astype(np.int64)
+    windows = {data[start : start + 17].tobytes() for start in range(0, len(data) - 16, 16)}
+    for arm in (token_arms.ZcdArm(stream), token_arms.TorchArm(stream)):
+        for x, y in itertools.islice(arm.loader, 50):
+            assert all(np.append(a, b[-1:]).tobytes() in windows for a, b in zip(x.numpy(), y.numpy(), strict=True))
+            assert (x[:, 1:] == y[:, :-1]).all()
+    x, y = token_arms.GetBatch(stream, False).batch()
+    assert x.shape == y.shape == (4, 16)
+    assert (x[:, 1:] == y[:, :-1]).all()
+    with pytest.raises(ConfigError, match="hold no batch"):
+        TokenRequest(("zcd",), megabytes=1, length=2**20)

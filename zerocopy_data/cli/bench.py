@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from ..tuning.arrays import Report as ArrayReport
     from ..tuning.images import Report
+    from ..tuning.report import WorkloadReport
 
 app = typer.Typer(help="Measure loaders side by side, on this machine.", no_args_is_help=True)
 
@@ -118,7 +118,41 @@ def arrays(
         json_file.write_text(json.dumps(report.as_json(), indent=2) + "\n")
 
 
-def print_report(report: Report | ArrayReport) -> None:
+@app.command()
+def tokens(
+    peers: Annotated[str, typer.Option(help="What to measure beside zcd.")] = "torch,nanogpt,nanogpt-1-map",
+    megabytes: Annotated[int, typer.Option(min=1, help="Size of the file of uint16 tokens, made for this.")] = 400,
+    length: Annotated[int, typer.Option(min=1, help="Tokens of a window.")] = 2048,
+    batch_size: Annotated[int, typer.Option(min=1)] = 32,
+    threads: Annotated[int, typer.Option(min=0, help="Threads, or torch's worker processes; 0: none.")] = 0,
+    repeats: Annotated[int, typer.Option(min=1, help="Rounds in which every loader has its turn.")] = 5,
+    seconds: Annotated[float, typer.Option(min=0, help="Least time of one measurement.")] = 1.0,
+    scratch: Annotated[Path | None, typer.Option(help="Where the file lies while this runs.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the results as JSON.")] = None,
+) -> None:
+    """Measure next-token pairs, int64, out of a flat file of tokens in the page cache.
+
+    torch is its DataLoader over slices of one memmap, nanogpt its training loop (a new memmap a batch), nanogpt-1-map
+    the same with one memmap. Moved: bytes that each one's code reads and writes for a byte that it delivers.
+    """
+    from rich.console import Console
+    from rich.text import Text
+
+    from ..tuning.harness import Plan
+    from ..tuning.tokens import Request, bench_tokens
+
+    names = tuple(dict.fromkeys(("zcd", *_names(peers))))
+    request = Request(names, megabytes, length, batch_size, threads, scratch)
+    console = Console(stderr=True)
+    with console.status("starting") as status:
+        plan = Plan(repeats, seconds, max(threads, 1))
+        report = bench_tokens(request, plan, lambda text: status.update(Text(text)))
+    print_report(report)
+    if json_file is not None:
+        json_file.write_text(json.dumps(report.as_json(), indent=2) + "\n")
+
+
+def print_report(report: Report | WorkloadReport) -> None:
     """The table, with zcd's ratio to each of the others."""
     from rich import box
     from rich.console import Console
@@ -131,7 +165,8 @@ def print_report(report: Report | ArrayReport) -> None:
     table = Table(title=report.title, box=box.SIMPLE)
     table.add_column("workload", no_wrap=True)
     table.add_column("loader", no_wrap=True)
-    for title in (f"{report.unit}/s", "low", "high", "CPU ms", "PSS MB", "zcd is"):
+    moved = ("moved",) if report.moved else ()
+    for title in (f"{report.unit}/s", "low", "high", "CPU ms", "PSS MB", *moved, "zcd is"):
         table.add_column(title, justify="right", no_wrap=True)
     previous = None
     for result in report.results:
@@ -144,18 +179,20 @@ def print_report(report: Report | ArrayReport) -> None:
             arm.workload if arm.workload != previous else "",
             arm.loader,
             *(f"{figures[key]:,.0f}" for key in ("items_per_s", "low", "high")),
-            f"{figures['cpu_s_per_item'] * 1e3:.3g}",
+            f"{figures['cpu_s_per_item'] * 1e3 * report.cpu_per:.2f}",
             f"{figures['peak_pss_mb']:,.0f}",
+            *(f"{report.moved[arm.loader]:.2f}" for _ in moved),
             faster,
         )
         previous = arm.workload
     console = Console()
     console.width = max(console.width, TABLE_WIDTH)  # narrower would cut figures, also in a pipe
     console.print(table)
-    console.print(
-        f"CPU ms: CPU time of all processes per {report.unit[:-1]}. PSS: peak memory. zcd is … times as fast."
-    )
+    per = f"per {report.unit[:-1]}" if report.cpu_per == 1 else f"per {report.cpu_per:,} {report.unit}"
+    console.print(f"CPU ms: CPU time of all processes {per}. PSS: peak memory. zcd is … times as fast.")
+    if moved:
+        console.print("Moved: bytes that a loader's code reads and writes for each byte that it delivers.")
     about = machine.describe()
-    console.print(f"{about['cpu']}, {report.request.threads} threads, batch {report.request.batch_size}", markup=False)
+    console.print(f"{about['cpu']}, {report.about}", markup=False)
     for loader, command in report.skipped.items():
         console.print(f"{loader} was left out, it is not installed: {command}", markup=False)

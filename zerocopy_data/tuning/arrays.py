@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import datetime
 import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ..errors import ConfigError
-from . import machine
 from .array_arms import IndexedArm, Rows, TorchArm, ZcdArm, pack_rows
-from .harness import Arm, Plan, Result, measure, ratio
+from .harness import Arm, Plan, measure
+from .report import WorkloadReport
 
 LOADERS = {
     "zcd": (ZcdArm, (True,)),
@@ -49,40 +48,9 @@ class Request:
             raise ConfigError(f"{self.rows} rows are no whole batch of {self.batch_size}")
 
 
-@dataclass(frozen=True)
-class Report:
-    """What was measured."""
-
-    results: list[Result]
-    request: Request
-    skipped: dict[str, str]
-    unit: str = "rows"
-
-    @property
-    def title(self) -> str:
-        """Of the table."""
-        return f"{self.request.rows:,} rows of {self.request.row_bytes:,} bytes and a label, shuffled"
-
-    def as_json(self) -> dict[str, object]:
-        """The form that every `zcd bench` has."""
-        ours = next((result for result in self.results if result.arm.loader == "zcd"), None)
-        others = [result for result in self.results if result is not ours] if ours is not None else []
-        return {
-            "benchmark": "arrays",
-            "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "machine": machine.describe(),
-            "versions": machine.versions(),
-            "commit": machine.commit(Path(__file__).parent),
-            "options": {**asdict(self.request), "scratch": None},
-            "results": [result.as_json() for result in self.results],
-            "ratios": [
-                {"loader": "zcd", "over": other.arm.loader, **vars(ratio(ours, other))}  # type: ignore[arg-type]
-                for other in others
-            ],
-        }
-
-
-def bench_arrays(request: Request, plan: Plan, progress: Callable[[str], None] = lambda message: None) -> Report:
+def bench_arrays(
+    request: Request, plan: Plan, progress: Callable[[str], None] = lambda message: None
+) -> WorkloadReport:
     """Packs rows into a temporary place and measures every loader.
 
     Raises:
@@ -96,4 +64,6 @@ def bench_arrays(request: Request, plan: Plan, progress: Callable[[str], None] =
         for loader in request.loaders:
             build, options = LOADERS[loader]
             arms.append(Arm(loader, "rows", build, (setting, *options)))
-        return Report(measure(arms, plan, progress), request, {})
+        results = measure(arms, plan, progress)
+    title = f"{request.rows:,} rows of {request.row_bytes:,} bytes and a label, shuffled"
+    return WorkloadReport("arrays", title, "rows", results, {**asdict(request), "scratch": None}, 1000)

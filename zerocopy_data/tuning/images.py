@@ -69,6 +69,21 @@ class Report:
         """Of the table."""
         return f"{self.images} images, mean {self.mean_bytes / 1e3:.0f} KB"
 
+    @property
+    def about(self) -> str:
+        """The options in words, for under the table."""
+        return f"{self.request.threads} threads, batch {self.request.batch_size}"
+
+    @property
+    def cpu_per(self) -> int:
+        """Images that the table's CPU time is of."""
+        return 1
+
+    @property
+    def moved(self) -> dict[str, float]:
+        """Not known: see `WorkloadReport`."""
+        return {}
+
     def as_json(self) -> dict[str, object]:
         """The form that every `zcd bench` has."""
         return {
