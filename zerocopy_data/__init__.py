@@ -49,8 +49,10 @@ if TYPE_CHECKING:
     from .loader.dataset import ShardDataset
     from .loader.dataset import open_dataset as open
     from .loader.epoch_sampler import EpochSampler
+    from .loader.packed import pack_sequences
     from .loader.stateful import StatefulDataLoader
     from .memory.shared_list import SharedList, share
+    from .order.packing import pack_rows
     from .pack.packer import pack
     from .patch import patch
 
@@ -100,6 +102,8 @@ _EXPORTS = {
     "StatefulDataLoader": ("loader.stateful", "StatefulDataLoader"),
     "open": ("loader.dataset", "open_dataset"),
     "pack": ("pack.packer", "pack"),
+    "pack_rows": ("order.packing", "pack_rows"),
+    "pack_sequences": ("loader.packed", "pack_sequences"),
     "share": ("memory.shared_list", "share"),
     "patch": ("patch", "patch"),
 }
@@ -144,6 +148,8 @@ __all__ = [
     "device",
     "open",
     "pack",
+    "pack_rows",
+    "pack_sequences",
     "patch",
     "share",
 ]
