@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         Resize,
         ToDtype,
     )
+    from .loader.bucket_sampler import BucketBatchSampler
     from .loader.compile import compile_dataset as compile
     from .loader.compiled import CompiledDataset
     from .loader.dataloader import DataLoader
@@ -91,6 +92,7 @@ _EXPORTS = {
             "ToDtype",
         )
     },
+    "BucketBatchSampler": ("loader.bucket_sampler", "BucketBatchSampler"),
     "CompiledDataset": ("loader.compiled", "CompiledDataset"),
     "DataLoader": ("loader.dataloader", "DataLoader"),
     "EpochSampler": ("loader.epoch_sampler", "EpochSampler"),
@@ -110,6 +112,7 @@ _EXPORTS = {
 
 __all__ = [
     "BadSampleError",
+    "BucketBatchSampler",
     "Bytes",
     "CenterCrop",
     "CompiledDataset",
