@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from .loader.dataset import open_dataset as open
     from .loader.epoch_sampler import EpochSampler
     from .loader.packed import pack_sequences
+    from .loader.pad import PadCollate
     from .loader.stateful import StatefulDataLoader
     from .memory.shared_list import SharedList, share
     from .order.packing import pack_rows
@@ -103,6 +104,7 @@ _EXPORTS = {
     "Staging": ("device.request", "Staging"),
     "StatefulDataLoader": ("loader.stateful", "StatefulDataLoader"),
     "open": ("loader.dataset", "open_dataset"),
+    "PadCollate": ("loader.pad", "PadCollate"),
     "pack": ("pack.packer", "pack"),
     "pack_rows": ("order.packing", "pack_rows"),
     "pack_sequences": ("loader.packed", "pack_sequences"),
@@ -130,6 +132,7 @@ __all__ = [
     "NotADatasetError",
     "OutputExistsError",
     "PackError",
+    "PadCollate",
     "RandomCrop",
     "RandomHorizontalFlip",
     "RandomResizedCrop",

@@ -31,6 +31,7 @@ def whole(**options: Any) -> list[list[int]]:
     return list(sampler_of(**options))
 
 
+@settings(deadline=None)
 @given(st.integers(1, 70), st.integers(0, 5), UNEVEN, st.sampled_from([None, (1.0, 0.1)]))
 def test_ranks_serve_equally_many_batches_of_one_order(world: int, epoch: int, uneven: str, cost: Any) -> None:
     options = {"epoch": epoch, "cost": cost, "together": 70}
@@ -49,6 +50,7 @@ def test_ranks_serve_equally_many_batches_of_one_order(world: int, epoch: int, u
 RUNS = st.lists(st.tuples(st.integers(1, 5), st.integers(0, 9)), max_size=4)
 
 
+@settings(deadline=None)
 @given(RUNS, st.integers(0, 5))
 def test_an_epoch_that_others_began_is_finished_exactly_once(runs: list[tuple[int, int]], epoch: int) -> None:
     order, served, state = whole(epoch=epoch), [], None
@@ -209,7 +211,7 @@ def test_given_edges_get_a_last_bucket_for_what_is_longer() -> None:
         sampler_of(buckets=[0, 10])
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(st.integers(1, 16), st.sampled_from(["padded", "bucket"]), st.integers(1, 12))
 def test_lengths_count_as_what_they_are_padded_to(multiple_of: int, budget: str, buckets: int) -> None:
     sampler = sampler_of(max_tokens=260, multiple_of=multiple_of, budget=budget, buckets=buckets)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zerocopy_data.errors import ConfigError
@@ -54,6 +54,7 @@ def tokens(lengths: npt.NDArray[np.int64], rule: BatchRule) -> int:
     return next(edge for edge in rule.edges if edge >= lengths.max()) * len(lengths)
 
 
+@settings(deadline=None)
 @given(LENGTHS, RULES, SEEDS, st.integers(0, 9))
 def test_every_sample_is_in_one_batch_of_its_bucket_within_the_budget(
     lengths: npt.NDArray[np.int64], how: dict[str, Any], seed: int, epoch: int
@@ -67,6 +68,7 @@ def test_every_sample_is_in_one_batch_of_its_bucket_within_the_budget(
         assert len(set(np.searchsorted(rule.edges, here).tolist())) == 1
 
 
+@settings(deadline=None)
 @given(LENGTHS, RULES, SEEDS)
 def test_batches_are_as_large_as_the_budget_allows(
     lengths: npt.NDArray[np.int64], how: dict[str, Any], seed: int
@@ -83,6 +85,7 @@ def test_batches_are_as_large_as_the_budget_allows(
     assert all(count == 1 for count in small.values())
 
 
+@settings(deadline=None)
 @given(LENGTHS, RULES, SEEDS, st.integers(0, 9))
 def test_the_same_seed_and_epoch_give_the_same_batches(
     lengths: npt.NDArray[np.int64], how: dict[str, Any], seed: int, epoch: int
@@ -138,6 +141,7 @@ def test_ranks_wait_less_for_each_other_when_costs_are_balanced(budget: str) -> 
     assert waits[None] > 1.4
 
 
+@settings(deadline=None)
 @given(LENGTHS, st.integers(1, 20))
 def test_quantile_edges_ascend_to_the_greatest_length(lengths: npt.NDArray[np.int64], buckets: int) -> None:
     edges = quantile_edges(lengths, buckets)

@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zerocopy_data.errors import ConfigError
@@ -41,6 +41,7 @@ def one_by_one(lengths: list[int], row_length: int, method: str) -> list[int]:
     return spaces
 
 
+@settings(deadline=None)
 @given(LENGTHS, st.integers(1, 50), st.sampled_from(METHODS), SEEDS, st.integers(0, 9))
 def test_split_documents_are_in_the_rows_token_by_token_exactly_once(
     lengths: list[int], row_length: int, method: str, seed: int, epoch: int
@@ -54,6 +55,7 @@ def test_split_documents_are_in_the_rows_token_by_token_exactly_once(
     assert len(packed.lengths) == sum(-(-length // row_length) for length in lengths)
 
 
+@settings(deadline=None)
 @given(LENGTHS, st.integers(1, 50), st.sampled_from(METHODS), SEEDS)
 def test_truncated_documents_keep_their_beginning(lengths: list[int], row_length: int, method: str, seed: int) -> None:
     packed = pack_rows(lengths, row_length, method=method, long="truncate", seed=seed)
@@ -61,6 +63,7 @@ def test_truncated_documents_keep_their_beginning(lengths: list[int], row_length
     assert packed.left_out == sum(max(0, length - row_length) for length in lengths)
 
 
+@settings(deadline=None)
 @given(LENGTHS, st.integers(1, 50), st.sampled_from(METHODS), SEEDS)
 def test_dropped_documents_are_those_that_are_too_long(
     lengths: list[int], row_length: int, method: str, seed: int
@@ -70,6 +73,7 @@ def test_dropped_documents_are_those_that_are_too_long(
     assert packed.left_out == sum(length for length in lengths if length > row_length)
 
 
+@settings(deadline=None)
 @given(LENGTHS, st.integers(40, 120), st.sampled_from(METHODS), SEEDS)
 def test_rows_are_those_of_the_method_applied_piece_by_piece(
     lengths: list[int], row_length: int, method: str, seed: int
@@ -79,6 +83,7 @@ def test_rows_are_those_of_the_method_applied_piece_by_piece(
     assert packed.padding == pytest.approx(1 - sum(lengths) / (len(packed) * row_length) if len(packed) else 0.0)
 
 
+@settings(deadline=None)
 @given(LENGTHS, st.integers(1, 50), st.sampled_from(METHODS), SEEDS, st.integers(0, 9), st.data())
 def test_taken_rows_are_those_of_the_whole(
     lengths: list[int], row_length: int, method: str, seed: int, epoch: int, data: st.DataObject
