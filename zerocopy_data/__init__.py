@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from .loader.dataset import ShardDataset
     from .loader.dataset import open_dataset as open
     from .loader.epoch_sampler import EpochSampler
+    from .loader.lengths import lengths
     from .loader.packed import pack_sequences
     from .loader.pad import PadCollate
     from .loader.stateful import StatefulDataLoader
@@ -103,6 +104,7 @@ _EXPORTS = {
     "SharedList": ("memory.shared_list", "SharedList"),
     "Staging": ("device.request", "Staging"),
     "StatefulDataLoader": ("loader.stateful", "StatefulDataLoader"),
+    "lengths": ("loader.lengths", "lengths"),
     "open": ("loader.dataset", "open_dataset"),
     "PadCollate": ("loader.pad", "PadCollate"),
     "pack": ("pack.packer", "pack"),
@@ -152,6 +154,7 @@ __all__ = [
     "ZcdError",
     "compile",
     "device",
+    "lengths",
     "open",
     "pack",
     "pack_rows",

@@ -146,6 +146,7 @@ def test_a_stateful_loader_goes_on_behind_what_it_returned(workers: int, then: i
     iterator = iter(loader)
     assert [next(iterator).tolist() for _ in range(taken)] == order[:taken]
     state = copy.deepcopy(loader.state_dict())
+    assert len(pickle.dumps(state)) < 250
     del iterator
     sampler = sampler_of()
     other = zcd.StatefulDataLoader(Sentences(), batch_sampler=sampler, num_workers=then)
@@ -199,6 +200,17 @@ def test_the_thread_engine_serves_and_resumes_the_batches(numbers: zcd.ShardData
     state, other = loader.state_dict(), loader_of()
     other.load_state_dict(state)
     assert [batch["number"].tolist() for batch in other] == order[3:]
+
+
+def test_ranks_are_those_of_torch_distributed_when_an_epoch_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    sampler = zcd.BucketBatchSampler(LENGTHS, 200, buckets=8, seed=3)
+    order = whole()
+    assert list(sampler) == order
+    for name, value in (("is_initialized", True), ("get_rank", 1), ("get_world_size", 4)):
+        monkeypatch.setattr(torch.distributed, name, lambda value=value: value)
+    steps = -(-len(order) // 4)
+    assert len(sampler) == steps
+    assert list(sampler) == [order[(4 * step + 1) % len(order)] for step in range(steps)]
 
 
 def test_given_edges_get_a_last_bucket_for_what_is_longer() -> None:

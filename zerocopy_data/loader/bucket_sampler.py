@@ -23,8 +23,10 @@ BUCKETS = 64
 class BucketBatchSampler(Sampler[list[int]]):
     """Batches of samples of similar length, as large as a budget of tokens allows, in an order drawn by (seed, epoch).
 
-        sampler = zcd.BucketBatchSampler(lengths, max_tokens=16_384, seed=0)
+        sampler = zcd.BucketBatchSampler(zcd.lengths(ds, "tokens"), max_tokens=16_384, seed=0)
         loader = zcd.StatefulDataLoader(ds, batch_sampler=sampler, collate_fn=zcd.PadCollate())
+        for epoch in range(epochs):
+            sampler.set_epoch(epoch)  # as with torch's DistributedSampler; without, all epochs are the same
 
     Every sample comes once an epoch. All ranks serve as many batches, of which rank r of w takes the r-th, the r+w-th
     and so on; the batches and their order do not depend on the ranks.
@@ -114,7 +116,7 @@ class BucketBatchSampler(Sampler[list[int]]):
 
     def describe(self) -> str:
         """What the order depends on beside epoch and size, for states that must find it again."""
-        return f"BucketBatchSampler({self._order:08x})"
+        return f"buckets({self._order:08x})"  # short: it is in every state
 
     def state_dict(self) -> dict[str, int]:
         """Where the latest `iter` stands: numbers. Behind its end they mean the beginning of the epoch told then."""
