@@ -43,15 +43,20 @@ if TYPE_CHECKING:
         Resize,
         ToDtype,
     )
+    from .loader.bucket_sampler import BucketBatchSampler
     from .loader.compile import compile_dataset as compile
     from .loader.compiled import CompiledDataset
     from .loader.dataloader import DataLoader
     from .loader.dataset import ShardDataset
     from .loader.dataset import open_dataset as open
     from .loader.epoch_sampler import EpochSampler
+    from .loader.lengths import lengths
+    from .loader.packed import pack_sequences
+    from .loader.pad import PadCollate
     from .loader.stateful import StatefulDataLoader
     from .loader.windows import windows
     from .memory.shared_list import SharedList, share
+    from .order.packing import pack_rows
     from .pack.packer import pack
     from .patch import patch
 
@@ -90,6 +95,7 @@ _EXPORTS = {
             "ToDtype",
         )
     },
+    "BucketBatchSampler": ("loader.bucket_sampler", "BucketBatchSampler"),
     "CompiledDataset": ("loader.compiled", "CompiledDataset"),
     "DataLoader": ("loader.dataloader", "DataLoader"),
     "EpochSampler": ("loader.epoch_sampler", "EpochSampler"),
@@ -99,8 +105,12 @@ _EXPORTS = {
     "SharedList": ("memory.shared_list", "SharedList"),
     "Staging": ("device.request", "Staging"),
     "StatefulDataLoader": ("loader.stateful", "StatefulDataLoader"),
+    "lengths": ("loader.lengths", "lengths"),
     "open": ("loader.dataset", "open_dataset"),
+    "PadCollate": ("loader.pad", "PadCollate"),
     "pack": ("pack.packer", "pack"),
+    "pack_rows": ("order.packing", "pack_rows"),
+    "pack_sequences": ("loader.packed", "pack_sequences"),
     "share": ("memory.shared_list", "share"),
     "windows": ("loader.windows", "windows"),
     "patch": ("patch", "patch"),
@@ -108,6 +118,7 @@ _EXPORTS = {
 
 __all__ = [
     "BadSampleError",
+    "BucketBatchSampler",
     "Bytes",
     "CenterCrop",
     "CompiledDataset",
@@ -125,6 +136,7 @@ __all__ = [
     "NotADatasetError",
     "OutputExistsError",
     "PackError",
+    "PadCollate",
     "RandomCrop",
     "RandomHorizontalFlip",
     "RandomResizedCrop",
@@ -144,8 +156,11 @@ __all__ = [
     "ZcdError",
     "compile",
     "device",
+    "lengths",
     "open",
     "pack",
+    "pack_rows",
+    "pack_sequences",
     "patch",
     "share",
     "windows",

@@ -25,6 +25,7 @@ import torch
 from torch.utils.data import BatchSampler, RandomSampler
 
 from ..errors import ConfigError
+from .bucket_sampler import BucketBatchSampler
 from .epoch_sampler import EpochIndices, EpochSampler
 
 
@@ -144,7 +145,7 @@ class TrackedSampler:
     def describe(self) -> dict[str, Any]:
         """What must be the same for a position to mean the same: compared when a state is loaded."""
         found: dict[str, Any] = {"order": type(self.source).__name__}
-        if isinstance(self.source, EpochSampler):  # whose place is the same for any number of ranks
+        if isinstance(self.source, (EpochSampler, BucketBatchSampler)):  # whose place is the same for any ranks
             found.update(order=self.source.describe(), length=self.source.size)
         else:
             with contextlib.suppress(TypeError, NotImplementedError):

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import faulthandler
 import gc
-import os
 import queue
 import signal
 import socket
-import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,8 +16,8 @@ from torch._utils import ExceptionWrapper
 from torch.utils.data._utils import collate as torch_collate
 
 from ..memory.slots import SlotPool
+from . import batch_memory
 from .transport.channel import Sender
-from .transport.envelope import SLOT_BYTES
 from .worker_state import WorkerHook
 
 # With nothing to do for one of torch's status intervals (5 s), slots beyond those of the last few batches go back.
@@ -118,28 +115,19 @@ def run_worker(loop: Callable[..., None], arguments: Sequence[Any], hook: Worker
 
 def _collate_into_slots(pool: SlotPool) -> None:
     """Has default collation stack tensors straight into slots, unless the user replaced torch's function for them."""
+    batch_memory.use_slots(pool)
     table = torch_collate.default_collate_fn_map
     theirs = torch_collate.collate_tensor_fn
     if table.get(torch.Tensor) is not theirs:
         return
-    process, thread = os.getpid(), threading.get_ident()
 
     def collate_tensor(batch: Sequence[torch.Tensor], *, collate_fn_map: Any = None) -> Any:
         # torch's function fails on lazily conjugated samples.
         batch = [tensor.resolve_conj().resolve_neg() if _is_lazy(tensor) else tensor for tensor in batch]
         first = batch[0]
         if type(first) is torch.Tensor and not any(_needs_torch(tensor, first) for tensor in batch):
-            size = first.nbytes * len(batch)
-            # The pool has no locks: a thread of the dataset's could be given a slot that this one is about to take,
-            # and a process that it forks, one that this process is using.
-            if size >= SLOT_BYTES and threading.get_ident() == thread and os.getpid() == process:
-                # With too few descriptors or too little memory the batch goes another way.
-                with contextlib.suppress(OSError):
-                    _, lease = pool.lease(size)
-                    out = torch.frombuffer(lease, dtype=torch.uint8, count=size).view(first.dtype)
-                    return torch.stack(batch, 0, out=out.view(len(batch), *first.shape))
             # As in torch's workers the batch is contiguous; without `out` it would take on its samples' strides.
-            return torch.stack(batch, 0, out=torch.empty((len(batch), *first.shape), dtype=first.dtype))
+            return torch.stack(batch, 0, out=batch_memory.empty((len(batch), *first.shape), first.dtype))
         return theirs(batch, collate_fn_map=collate_fn_map)
 
     table[torch.Tensor] = collate_tensor
