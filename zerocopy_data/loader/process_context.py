@@ -111,6 +111,7 @@ class WorkerContext:
     def Process(self, target: Callable[..., None], args: tuple[Any, ...]) -> Worker:  # noqa: N802
         """A worker that runs torch's loop over our result queue."""
         ours, theirs = channel.pair()
+        self._reader.starting(ours)
         arguments = list(args)
         place = next(i for i, value in enumerate(arguments) if value is self._reader)
         number = self._queues - 2

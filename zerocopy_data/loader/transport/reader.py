@@ -134,13 +134,19 @@ class Reader:
         self._expects = expects
         self.pinner = pinner
         self._sources: dict[int, Source] = {}
+        self._starting: socket.socket | None = None
         self._numbers: dict[int, int] = {}
         self._poll = select.poll()
         self._ready: deque[int] = deque()
         _readers.add(self)
 
+    def starting(self, connection: socket.socket) -> None:
+        """Says what the consumer's end will be of the worker that starts next: its fork closes its copy of that."""
+        self._starting = connection
+
     def add(self, worker: int, connection: socket.socket, process: BaseProcess) -> None:
         """Takes over the consumer's end of a worker's socket."""
+        self._starting = None
         self._sources[worker] = Source(connection, process, self.pinner)
         self._numbers[connection.fileno()] = worker
         self._poll.register(connection, select.POLLIN)
@@ -205,6 +211,9 @@ class Reader:
         """Closes all sockets. Batches that were handed out stay what they are."""
         for source in self._sources.values():
             source.close()
+        if self._starting is not None:
+            self._starting.close()
+            self._starting = None
         self._sources.clear()
         self._numbers.clear()
         self._ready.clear()
