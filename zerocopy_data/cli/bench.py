@@ -166,7 +166,8 @@ def print_report(report: Report | WorkloadReport) -> None:
     table.add_column("workload", no_wrap=True)
     table.add_column("loader", no_wrap=True)
     moved = ("moved",) if report.moved else ()
-    for title in (f"{report.unit}/s", "low", "high", "CPU ms", "PSS MB", *moved, "zcd is"):
+    counted = f"{report.unit}/s" if report.scale == 1 else f"M {report.unit}/s"
+    for title in (counted, "low", "high", "CPU ms", "PSS MB", *moved, "zcd is"):
         table.add_column(title, justify="right", no_wrap=True)
     previous = None
     for result in report.results:
@@ -178,7 +179,7 @@ def print_report(report: Report | WorkloadReport) -> None:
         table.add_row(
             arm.workload if arm.workload != previous else "",
             arm.loader,
-            *(f"{figures[key]:,.0f}" for key in ("items_per_s", "low", "high")),
+            *(f"{figures[key] / report.scale:,.0f}" for key in ("items_per_s", "low", "high")),
             f"{figures['cpu_s_per_item'] * 1e3 * report.cpu_per:.2f}",
             f"{figures['peak_pss_mb']:,.0f}",
             *(f"{report.moved[arm.loader]:.2f}" for _ in moved),

@@ -80,6 +80,11 @@ class Report:
         return 1
 
     @property
+    def scale(self) -> int:
+        """Images that the table counts as one."""
+        return 1
+
+    @property
     def moved(self) -> dict[str, float]:
         """Not known: see `WorkloadReport`."""
         return {}

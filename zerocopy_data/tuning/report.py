@@ -22,6 +22,7 @@ class WorkloadReport:
         results: One a loader.
         options: What was asked for.
         cpu_per: How many the table's CPU time is of.
+        scale: How many the table counts as one: 1,000,000 for millions.
         moved: By loader, bytes that its code reads and writes for each byte that it delivers, where that is known.
         skipped: By loader that is not installed, the command that brings what it lacks.
     """
@@ -32,6 +33,7 @@ class WorkloadReport:
     results: list[Result]
     options: dict[str, Any]
     cpu_per: int = 1
+    scale: int = 1
     moved: dict[str, float] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
 

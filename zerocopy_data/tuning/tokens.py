@@ -65,4 +65,4 @@ def bench_tokens(
         results = measure(arms, plan, progress)
     title = f"windows of {request.length:,} tokens out of {request.megabytes} MB of uint16, int64 pairs"
     moved = {name: MOVED[name] for name in request.loaders}
-    return WorkloadReport("tokens", title, "tokens", results, {**asdict(request), "scratch": None}, 1_000_000, moved)
+    return WorkloadReport("tokens", title, "tokens", results, {**asdict(request), "scratch": None}, 10**6, 10**6, moved)
