@@ -8,11 +8,11 @@ shards through DataLoader(decode=Dali(device='cpu')), whose crops come from our 
 and the order of the turns changes. Shown: images per second and CPU seconds per 1,000 images, medians, and the ratio of
 each pair of turns with the interval of its median.
 
-Measured on 2026-12-03, two cores of a shared machine, 500 photographs of imagenet-sample, each four times in an epoch, 9
-turns of an epoch: DALI's reader 693 images/s at 2.73 CPU seconds per 1,000 images, our way 705 at 2.74: 1.02 times as
-fast (0.96 to 1.08); two hours before, 693 and 712, 1.06 times (1.01 to 1.09). Epochs of 500 images (`--copies 1 --epochs
-4`) are 8 batches, before which our decoder is empty, while DALI's reader runs on from epoch to epoch: 0.97 times as fast
-(0.93 to 1.06), and 0.95 (0.88 to 0.99).
+Measured on 2026-12-03, two cores of a shared machine, 500 photographs of imagenet-sample, each four times in an epoch,
+9 turns of an epoch: DALI's reader 693 images/s at 2.73 CPU seconds per 1,000 images, our way 705 at 2.74: 1.02 times
+as fast (0.96 to 1.08); two hours before, 693 and 712, 1.06 times (1.01 to 1.09). Epochs of 500 images (`--copies 1
+--epochs 4`) are 8 batches, before which our decoder is empty, while DALI's reader runs on from epoch to epoch: 0.97
+times as fast (0.93 to 1.06), and 0.95 (0.88 to 0.99).
 """
 
 import argparse
