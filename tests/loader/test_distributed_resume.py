@@ -9,12 +9,15 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
 import torch.multiprocessing
 from loader_data import CROP, ROWS
 
 import zerocopy_data as zcd
 
 STEPS, BATCH, EPOCH = 3, 4, 2
+FORMS = ("torch.save", "checkpoint")
 
 
 def _loader(path: str, **sampler: Any) -> Any:
@@ -25,50 +28,57 @@ def _loader(path: str, **sampler: Any) -> Any:
     return loader
 
 
-def _train(rank: int, world: int, folder: str, path: str, form: str, stop: bool) -> None:
-    """What a training script does: every rank for itself, with collective steps between."""
-    import torch.distributed as dist
-    import torch.distributed.checkpoint as dcp
-
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet-{world}", rank=rank, world_size=world)
+def _begin(rank: int, folder: str, path: str) -> None:
+    """What a training script does: every rank for itself, with collective steps between; then it is stopped."""
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet-2", rank=rank, world_size=2)
     try:
         loader = _loader(path)
-        saved = Path(folder) / "saved"
-        if not stop:
-            if form == "torch.save":
-                loader.load_state_dict(torch.load(saved, weights_only=False)["loader"])
-            else:
-                dcp.load({"loader": loader}, checkpoint_id=saved)
         seen = []
-        for step, batch in enumerate(loader, 1):
-            for image, number in zip(batch["image"], batch["number"].tolist(), strict=True):
-                seen.append((number, float(image.double().sum())))
-            if stop:
-                dist.all_reduce(torch.ones(1))
-                if step == STEPS:
-                    break
-        if stop and form == "torch.save" and rank == 0:
-            torch.save({"loader": loader.state_dict()}, saved)
-        elif stop and form != "torch.save":
-            dcp.save({"loader": loader}, checkpoint_id=saved)
-        (Path(folder) / f"seen-{world}-{rank}.json").write_text(json.dumps(seen))
-        dist.barrier()
+        for _, batch in zip(range(STEPS), loader, strict=False):
+            dist.all_reduce(torch.ones(1))
+            seen += _sums(batch)
+        if rank == 0:
+            torch.save({"loader": loader.state_dict()}, f"{folder}/torch.save")
+        dcp.save({"loader": loader}, checkpoint_id=f"{folder}/checkpoint")
+        Path(f"{folder}/begun-{rank}.json").write_text(json.dumps(seen))
     finally:
         dist.destroy_process_group()
 
 
-@pytest.mark.skipif(sys.platform != "linux" or not torch.distributed.is_available(), reason="needs gloo")
-@pytest.mark.parametrize("form", ["torch.save", "torch.distributed.checkpoint"])
-def test_two_processes_begin_an_epoch_and_three_finish_it(photos_path: Path, tmp_path: Path, form: str) -> None:
-    for world, stop in ((2, True), (3, False)):
-        given = (world, str(tmp_path), str(photos_path), form, stop)
-        torch.multiprocessing.spawn(_train, given, nprocs=world)
-    seen = [tuple(one) for file in sorted(tmp_path.glob("seen-*.json")) for one in json.loads(file.read_text())]
-    assert sum(len(json.loads(file.read_text())) for file in tmp_path.glob("seen-2-*")) == 2 * STEPS * BATCH
-    assert sorted(number for number, _ in seen) == list(range(ROWS))
-    alone = {
-        number: float(image.double().sum())
-        for batch in _loader(str(photos_path), rank=0, world_size=1)
-        for image, number in zip(batch["image"], batch["number"].tolist(), strict=True)
-    }
-    assert dict(seen) == alone, "crops are those of a run without a stop"
+def _finish(rank: int, folder: str, path: str) -> None:
+    """Goes on with one rank more, from either form of checkpoint."""
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet-3", rank=rank, world_size=3)
+    try:
+        for form in FORMS:
+            loader = _loader(path)
+            if form == "torch.save":
+                loader.load_state_dict(torch.load(f"{folder}/torch.save", weights_only=False)["loader"])
+            else:
+                dcp.load({"loader": loader}, checkpoint_id=f"{folder}/checkpoint")
+            seen = [one for batch in loader for one in _sums(batch)]
+            Path(f"{folder}/{form}-{rank}.json").write_text(json.dumps(seen))
+            dist.barrier()
+    finally:
+        dist.destroy_process_group()
+
+
+def _sums(batch: Any) -> list[tuple[int, float]]:
+    numbers = batch["number"].tolist()
+    return [(number, float(image.double().sum())) for image, number in zip(batch["image"], numbers, strict=True)]
+
+
+def _read(folder: Path, name: str) -> list[tuple[int, float]]:
+    return [tuple(one) for file in sorted(folder.glob(f"{name}-*.json")) for one in json.loads(file.read_text())]
+
+
+@pytest.mark.skipif(sys.platform != "linux" or not dist.is_available(), reason="needs gloo")
+def test_two_processes_begin_an_epoch_and_three_finish_it(photos_path: Path, tmp_path: Path) -> None:
+    for function, world in ((_begin, 2), (_finish, 3)):
+        torch.multiprocessing.spawn(function, (str(tmp_path), str(photos_path)), nprocs=world)
+    begun = _read(tmp_path, "begun")
+    assert len(begun) == 2 * STEPS * BATCH
+    alone = dict(one for batch in _loader(str(photos_path), rank=0, world_size=1) for one in _sums(batch))
+    for form in FORMS:
+        seen = begun + _read(tmp_path, form)
+        assert sorted(number for number, _ in seen) == list(range(ROWS)), form
+        assert dict(seen) == alone, "crops are those of a run without a stop"
