@@ -13,7 +13,7 @@ from ..order.buckets import Batches, BatchRule, check_rule, epoch_batches, quant
 from ..order.packing import lengths_array
 from ..order.ranks import RankShare
 from ..order.seed import seed_number
-from .epoch_sampler import _distributed
+from .process_ranks import ProcessRanks
 
 # Of log-normal lengths that leaves some 3 % padding (benchmarks/padding.py), and a bucket's last batch, which is not
 # full, hardly counts from some thousand batches on.
@@ -83,8 +83,6 @@ class BucketBatchSampler(Sampler[list[int]]):
             raise ConfigError(f"multiple_of={multiple_of}: at least 1.")
         if uneven not in ("pad", "drop"):
             raise ConfigError(f"uneven={uneven!r}: 'pad' or 'drop', so that all ranks serve as many batches.")
-        if (rank is None) != (world_size is None):
-            raise ConfigError(f"rank={rank}, world_size={world_size}: give both, or none to ask torch.distributed.")
         self._lengths = _rounded(np.maximum(lengths_array(lengths), 1), multiple_of)
         self.size = len(self._lengths)
         self.edges = self._bucket_edges(buckets, multiple_of)
@@ -95,7 +93,7 @@ class BucketBatchSampler(Sampler[list[int]]):
         self._rule = BatchRule(int(max_tokens), budget, max_batch, self.edges, cost, together)
         check_rule(self._lengths, self._rule)
         self._order = self._rule.fingerprint(self._lengths, self.seed)
-        self._ranks = None if rank is None or world_size is None else (rank, world_size)
+        self._ranks = ProcessRanks(rank, world_size)
         self._made: tuple[int, Batches] | None = None
         self._start = 0  # where the next `iter` begins
         # (Epoch, batches that all ranks have served) of the latest `iter`; None behind its end.
@@ -161,7 +159,7 @@ class BucketBatchSampler(Sampler[list[int]]):
 
     def _world(self) -> tuple[int, int]:
         """(Rank, ranks)."""
-        rank, world = self._ranks or _distributed()
+        rank, world = self._ranks.now()
         RankShare(0, rank, world)  # refuses ranks that do not exist
         if self._rule.cost is not None and world > self._rule.together:
             raise ConfigError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +13,7 @@ from torch.utils.data import Sampler
 from ..errors import ConfigError
 from ..order.ranks import RankShare
 from ..order.seed import seed_number
+from .process_ranks import ProcessRanks
 
 SHUFFLES = ("full", "window", "none")
 _BLOCK = 4096  # positions asked for at once: a list of all would be a Python object per sample
@@ -67,15 +67,13 @@ class EpochSampler(Sampler[int]):
                 f"shuffle={shuffle!r}, window={window}, block={block}: shuffle='window' needs the number of samples to "
                 "mix at a time, window=, and only it takes a block=."
             )
-        if (rank is None) != (world_size is None):
-            raise ConfigError(f"rank={rank}, world_size={world_size}: give both, or none to ask torch.distributed.")
         self.size = size
         self.seed = seed_number(seed)
         self.shuffle = shuffle
         self.window, self.block = window, block
         self.uneven = uneven
         self.epoch = 0
-        self._ranks = None if rank is None or world_size is None else (rank, world_size)
+        self._ranks = ProcessRanks(rank, world_size)
         self.share()  # refuses what makes no sense
         if window is not None:
             self.order()
@@ -100,7 +98,7 @@ class EpochSampler(Sampler[int]):
 
     def share(self, start: int = 0) -> RankShare:
         """This rank's part of the epoch from the `start`-th sample on."""
-        rank, world = self._ranks or _distributed()
+        rank, world = self._ranks.now()
         return RankShare(self.size, rank, world, self.uneven, start)
 
     def order(self) -> Any:
@@ -188,11 +186,3 @@ class EpochBatches(Iterator[Any]):
         if len(batch) < self._least:
             raise StopIteration
         return batch
-
-
-def _distributed() -> tuple[int, int]:
-    """(rank, ranks) of torch.distributed, which a process that uses it has imported."""
-    distributed = sys.modules.get("torch.distributed")
-    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
-        return 0, 1
-    return distributed.get_rank(), distributed.get_world_size()

@@ -1,0 +1,35 @@
+"""Which rank of how many this process is: as a sampler was told, or as torch.distributed says at each epoch."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+from ..errors import ConfigError
+
+
+@dataclass(frozen=True)
+class ProcessRanks:
+    """What a sampler was told; None and None ask torch.distributed, which a process that uses it has imported.
+
+    Raises:
+        ConfigError: only one of the two was given.
+    """
+
+    rank: int | None
+    world_size: int | None
+
+    def __post_init__(self) -> None:
+        if (self.rank is None) != (self.world_size is None):
+            raise ConfigError(
+                f"rank={self.rank}, world_size={self.world_size}: give both, or none to ask torch.distributed."
+            )
+
+    def now(self) -> tuple[int, int]:
+        """(Rank, ranks)."""
+        if self.rank is not None and self.world_size is not None:
+            return self.rank, self.world_size
+        distributed = sys.modules.get("torch.distributed")
+        if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+            return 0, 1
+        return distributed.get_rank(), distributed.get_world_size()
