@@ -22,7 +22,6 @@ class Spec:
         width: Likewise.
         dtype: uint8 (values to 255), float16, bfloat16 or float32 (values to 1, until normalised).
         channels_last: Whether memory is [n, H, W, C]; the shape is [n, C, H, W] all the same.
-        normalized: Whether values are known to lie outside 0 to 1, as Normalize leaves them.
     """
 
     n: int
@@ -31,20 +30,6 @@ class Spec:
     width: int
     dtype: torch.dtype
     channels_last: bool
-    normalized: bool = False
-
-    def need_levels(self, op: str) -> None:
-        """For operations on colours, which cut what lies outside 0 to 1.
-
-        Raises:
-            ConfigError: the images have been normalised.
-        """
-        if self.normalized:
-            raise ConfigError(
-                f"{op} works on pixel values, uint8 or floats from 0 to 1, and these images have been normalised: it "
-                f"would cut off most of them. Put {op} before Normalize; where the dataset normalises, leave that to "
-                "the Augment."
-            )
 
     @property
     def is_float(self) -> bool:

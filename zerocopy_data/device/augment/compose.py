@@ -12,7 +12,7 @@ import torch
 
 from ...errors import ConfigError
 from ...order.seed import seed_number
-from .batch import Batch, Spec, spec_of
+from .batch import Batch, spec_of
 from .cutmix import CutMix
 from .fused import fuse
 from .jitter import ColorJitter
@@ -174,7 +174,7 @@ class Augment:
 
 
 def _refuse_normalized(ops: Sequence[BatchOp], normalized: bool) -> None:
-    """What can be known before a batch is planned.
+    """Refuses chains that would cut off what lies outside 0 to 1.
 
     Args:
         ops: The chain.
@@ -185,7 +185,12 @@ def _refuse_normalized(ops: Sequence[BatchOp], normalized: bool) -> None:
     """
     for op in ops:
         if normalized and isinstance(op, ColorJitter | RandAugment | TrivialAugmentWide):
-            Spec(0, 3, 8, 8, torch.float32, False, normalized).need_levels(type(op).__name__)
+            name = type(op).__name__
+            raise ConfigError(
+                f"{name} works on pixel values, uint8 or floats from 0 to 1, and these images have been normalised: it "
+                f"would cut off most of them. Put {name} before Normalize; where the dataset normalises, leave that to "
+                "the Augment."
+            )
         normalized = normalized or isinstance(op, Normalize)
 
 

@@ -60,7 +60,7 @@ class CropFlipNormalize:
             )
             batch.put(made)
 
-        return step, replace(spec, height=size[0], width=size[1], dtype=dtype, normalized=True)
+        return step, replace(spec, height=size[0], width=size[1], dtype=dtype)
 
 
 def fuse(ops: Sequence[BatchOp]) -> list[tuple[int, BatchOp]]:

@@ -61,7 +61,6 @@ class ColorJitter:
 
     def plan(self, spec: Spec, draws: Draws, parcel: Parcel) -> tuple[Step, Spec]:
         """See `BatchOp`."""
-        spec.need_levels("ColorJitter")
         factors, order = self.draw(draws)
         jobs: list[tuple[str, Rows, Parameter]] = []
         for place in range(4):

@@ -71,14 +71,14 @@ class Normalize:
             def look_up(batch: Batch) -> None:
                 batch.put(fused_normalize(batch.images, table.tensor, dtype, spec.memory_format))
 
-            return look_up, replace(spec, dtype=dtype, normalized=True)
+            return look_up, replace(spec, dtype=dtype)
         both = parcel.add(np.array([mean, std], np.float32))
 
         def compute(batch: Batch) -> None:
             means, stds = both.tensor.to(spec.dtype).view(2, 1, -1, 1, 1)
             batch.put(batch.images.sub(means).div_(stds).to(dtype))
 
-        return compute, replace(spec, dtype=dtype, normalized=True)
+        return compute, replace(spec, dtype=dtype)
 
     def _of(self, name: str) -> tuple[float, ...]:
         values: tuple[float, ...] = getattr(self, name)

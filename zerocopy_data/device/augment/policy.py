@@ -165,7 +165,6 @@ def _choice(strengths: Strengths, which: Floats, bins: npt.NDArray[np.int64], si
 
 
 def _plan(op: RandAugment | TrivialAugmentWide, choices: list[Choice], spec: Spec, parcel: Parcel) -> tuple[Step, Spec]:
-    spec.need_levels(type(op).__name__)
     fill: Any = () if op.fill is None else checked_colour(op.fill, spec, f"{type(op).__name__} fill")  # type: ignore[arg-type]
     filling = parcel.add(np.array(fill, np.float32))
     rounds = [_round(choice, spec, parcel) for choice in choices]
