@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -59,9 +60,6 @@ def images(
     thrown away, then whole epochs until --seconds have passed. The figure is the median over the rounds, the
     interval its order statistics (95 %; with five rounds the smallest and the largest, 93.8 %).
     """
-    from rich.console import Console
-    from rich.text import Text
-
     from ..tuning.harness import Plan
     from ..tuning.images import Request, bench_images
 
@@ -75,13 +73,8 @@ def images(
         limit=limit,
         scratch=scratch,
     )
-    console = Console(stderr=True)
-    with console.status("starting") as status:
-        plan = Plan(repeats, seconds, threads if pin else None)
-        report = bench_images(request, plan, lambda text: status.update(Text(text)))
-    print_report(report)
-    if json_file is not None:
-        json_file.write_text(json.dumps(report.as_json(), indent=2) + "\n")
+    plan = Plan(repeats, seconds, threads if pin else None)
+    _run(lambda progress: bench_images(request, plan, progress), json_file)
 
 
 @app.command()
@@ -101,21 +94,13 @@ def arrays(
     zcd reads packed shards and checks each row's checksum, zcd-unchecked does not; torch is its DataLoader over a
     TensorDataset in memory; indexing is no loader, but index_select by a random permutation.
     """
-    from rich.console import Console
-    from rich.text import Text
-
     from ..tuning.arrays import Request, bench_arrays
     from ..tuning.harness import Plan
 
     names = tuple(dict.fromkeys(("zcd", *_names(peers))))
     request = Request(names, rows, row_bytes, batch_size, threads, scratch)
-    console = Console(stderr=True)
-    with console.status("starting") as status:
-        plan = Plan(repeats, seconds, max(threads, 1))
-        report = bench_arrays(request, plan, lambda text: status.update(Text(text)))
-    print_report(report)
-    if json_file is not None:
-        json_file.write_text(json.dumps(report.as_json(), indent=2) + "\n")
+    plan = Plan(repeats, seconds, max(threads, 1))
+    _run(lambda progress: bench_arrays(request, plan, progress), json_file)
 
 
 @app.command()
@@ -135,18 +120,22 @@ def tokens(
     torch is its DataLoader over slices of one memmap, nanogpt its training loop (a new memmap a batch), nanogpt-1-map
     the same with one memmap. Moved: bytes that each one's code reads and writes for a byte that it delivers.
     """
-    from rich.console import Console
-    from rich.text import Text
-
     from ..tuning.harness import Plan
     from ..tuning.tokens import Request, bench_tokens
 
     names = tuple(dict.fromkeys(("zcd", *_names(peers))))
     request = Request(names, megabytes, length, batch_size, threads, scratch)
-    console = Console(stderr=True)
-    with console.status("starting") as status:
-        plan = Plan(repeats, seconds, max(threads, 1))
-        report = bench_tokens(request, plan, lambda text: status.update(Text(text)))
+    plan = Plan(repeats, seconds, max(threads, 1))
+    _run(lambda progress: bench_tokens(request, plan, progress), json_file)
+
+
+def _run(bench: Callable[[Callable[[str], None]], Report | WorkloadReport], json_file: Path | None) -> None:
+    """Measures, saying what is under way, and prints and writes the report."""
+    from rich.console import Console
+    from rich.text import Text
+
+    with Console(stderr=True).status("starting") as status:
+        report = bench(lambda text: status.update(Text(text)))
     print_report(report)
     if json_file is not None:
         json_file.write_text(json.dumps(report.as_json(), indent=2) + "\n")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..errors import ConfigError
 from .array_arms import IndexedArm, Rows, TorchArm, ZcdArm, pack_rows
-from .harness import Arm, Plan, measure
+from .harness import Arm, Plan, check_known, measure
 from .report import WorkloadReport
 
 LOADERS = {
@@ -41,9 +41,7 @@ class Request:
     scratch: Path | None = None
 
     def __post_init__(self) -> None:
-        for name in self.loaders:
-            if name not in LOADERS:
-                raise ConfigError(f"there is no loader {name!r}; there are {', '.join(LOADERS)}")
+        check_known("loader", self.loaders, LOADERS)
         if self.rows < self.batch_size:
             raise ConfigError(f"{self.rows} rows are no whole batch of {self.batch_size}")
 

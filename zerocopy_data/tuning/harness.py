@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
-from ..errors import ZcdError
+from ..errors import ConfigError, ZcdError
 from .processes import PeakMemory, cpu_seconds
 from .statistics import Estimate, estimate
 
@@ -28,6 +28,18 @@ SPAWN = multiprocessing.get_context("spawn")
 
 class BenchError(ZcdError):
     """An arm of a benchmark failed."""
+
+
+def check_known(kind: str, names: Iterable[str], known: Iterable[str]) -> None:
+    """Refuses names that a benchmark does not know.
+
+    Raises:
+        ConfigError: there is one; the message lists those that exist.
+    """
+    there = list(known)
+    for name in names:
+        if name not in there:
+            raise ConfigError(f"there is no {kind} {name!r}; there are {', '.join(there)}")
 
 
 class Runner(Protocol):

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..errors import ConfigError, SourceError
 from . import machine
-from .harness import Arm, Plan, Result, measure, ratio
+from .harness import Arm, Plan, Result, check_known, measure, ratio
 from .image_arms import LOADERS, RAW_WORKLOADS, WORKLOADS, Setting, list_images
 
 # Decoded pixels load some twenty times as fast: their epochs are as much longer, to take about as long.
@@ -42,13 +42,8 @@ class Request:
     scratch: Path | None = None
 
     def __post_init__(self) -> None:
-        for kind, names, known in (
-            ("loader", self.loaders, LOADERS),
-            ("workload", self.workloads, WORKLOADS),
-        ):
-            for name in names:
-                if name not in known:
-                    raise ConfigError(f"there is no {kind} {name!r}; there are {', '.join(known)}")
+        check_known("loader", self.loaders, LOADERS)
+        check_known("workload", self.workloads, WORKLOADS)
         if self.threads < 1 or self.batch_size < 1:
             raise ConfigError("threads and batch_size must be at least 1")
 

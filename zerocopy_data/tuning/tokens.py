@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ..errors import ConfigError
-from .harness import Arm, Plan, measure
+from .harness import Arm, Plan, check_known, measure
 from .report import WorkloadReport
 from .token_arms import MOVED, GetBatch, Stream, TorchArm, ZcdArm, write_tokens
 
@@ -41,9 +41,7 @@ class Request:
     scratch: Path | None = None
 
     def __post_init__(self) -> None:
-        for name in self.loaders:
-            if name not in LOADERS:
-                raise ConfigError(f"there is no loader {name!r}; there are {', '.join(LOADERS)}")
+        check_known("loader", self.loaders, LOADERS)
         if self.megabytes * 500_000 <= self.length * self.batch_size:
             raise ConfigError(f"{self.megabytes} MB hold no batch of {self.batch_size} windows of {self.length} tokens")
 
