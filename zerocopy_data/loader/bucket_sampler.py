@@ -13,14 +13,14 @@ from ..order.buckets import Batches, BatchRule, check_rule, epoch_batches, quant
 from ..order.packing import lengths_array
 from ..order.ranks import RankShare
 from ..order.seed import seed_number
-from .process_ranks import ProcessRanks
+from .process_ranks import ProcessRanks, SharedOrder
 
 # Of log-normal lengths that leaves some 3 % padding (benchmarks/padding.py), and a bucket's last batch, which is not
 # full, hardly counts from some thousand batches on.
 BUCKETS = 64
 
 
-class BucketBatchSampler(Sampler[list[int]]):
+class BucketBatchSampler(SharedOrder, Sampler[list[int]]):
     """Batches of samples of similar length, as large as a budget of tokens allows, in an order drawn by (seed, epoch).
 
         sampler = zcd.BucketBatchSampler(zcd.lengths(ds, "tokens"), max_tokens=16_384, seed=0)

@@ -25,8 +25,8 @@ import torch
 from torch.utils.data import BatchSampler, RandomSampler
 
 from ..errors import ConfigError
-from .bucket_sampler import BucketBatchSampler
 from .epoch_sampler import EpochIndices, EpochSampler
+from .process_ranks import SharedOrder
 
 
 def is_stateful(value: Any) -> bool:
@@ -145,7 +145,7 @@ class TrackedSampler:
     def describe(self) -> dict[str, Any]:
         """What must be the same for a position to mean the same: compared when a state is loaded."""
         found: dict[str, Any] = {"order": type(self.source).__name__}
-        if isinstance(self.source, (EpochSampler, BucketBatchSampler)):  # whose place is the same for any ranks
+        if isinstance(self.source, SharedOrder):
             found.update(order=self.source.describe(), length=self.source.size)
         else:
             with contextlib.suppress(TypeError, NotImplementedError):

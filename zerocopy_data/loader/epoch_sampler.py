@@ -13,13 +13,13 @@ from torch.utils.data import Sampler
 from ..errors import ConfigError
 from ..order.ranks import RankShare
 from ..order.seed import seed_number
-from .process_ranks import ProcessRanks
+from .process_ranks import ProcessRanks, SharedOrder
 
 SHUFFLES = ("full", "window", "none")
 _BLOCK = 4096  # positions asked for at once: a list of all would be a Python object per sample
 
 
-class EpochSampler(Sampler[int]):
+class EpochSampler(SharedOrder, Sampler[int]):
     """Samples of an epoch in an order that depends on (seed, epoch) alone; rank r of w takes every w-th, from the r-th.
 
     `DataLoader(shuffle=True, seed=…)` makes one for all samples. Give one yourself, as `sampler=`, to shuffle in

@@ -33,3 +33,17 @@ class ProcessRanks:
         if distributed is None or not distributed.is_available() or not distributed.is_initialized():
             return 0, 1
         return distributed.get_rank(), distributed.get_world_size()
+
+
+class SharedOrder:
+    """Base of the samplers whose place in an epoch is the same for any number of ranks.
+
+    Attributes:
+        size: Samples of the epoch.
+    """
+
+    size: int
+
+    def describe(self) -> str:
+        """What the order depends on beside size and epoch, for states that must find it again."""
+        raise NotImplementedError
