@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         Resize,
         ToDtype,
     )
+    from .loader.balanced_sampler import ClassBalancedSampler
     from .loader.bucket_sampler import BucketBatchSampler
     from .loader.compile import compile_dataset as compile
     from .loader.compiled import CompiledDataset
@@ -53,7 +54,9 @@ if TYPE_CHECKING:
     from .loader.lengths import lengths
     from .loader.packed import pack_sequences
     from .loader.pad import PadCollate
+    from .loader.repeated_sampler import RepeatedSampler
     from .loader.stateful import StatefulDataLoader
+    from .loader.weighted_sampler import WeightedSampler
     from .loader.windows import windows
     from .memory.shared_list import SharedList, share
     from .order.packing import pack_rows
@@ -96,10 +99,12 @@ _EXPORTS = {
         )
     },
     "BucketBatchSampler": ("loader.bucket_sampler", "BucketBatchSampler"),
+    "ClassBalancedSampler": ("loader.balanced_sampler", "ClassBalancedSampler"),
     "CompiledDataset": ("loader.compiled", "CompiledDataset"),
     "DataLoader": ("loader.dataloader", "DataLoader"),
     "EpochSampler": ("loader.epoch_sampler", "EpochSampler"),
     "DatasetWriter": ("format.writer", "DatasetWriter"),
+    "RepeatedSampler": ("loader.repeated_sampler", "RepeatedSampler"),
     "ShardDataset": ("loader.dataset", "ShardDataset"),
     "compile": ("loader.compile", "compile_dataset"),
     "SharedList": ("memory.shared_list", "SharedList"),
@@ -112,6 +117,7 @@ _EXPORTS = {
     "pack_rows": ("order.packing", "pack_rows"),
     "pack_sequences": ("loader.packed", "pack_sequences"),
     "share": ("memory.shared_list", "share"),
+    "WeightedSampler": ("loader.weighted_sampler", "WeightedSampler"),
     "windows": ("loader.windows", "windows"),
     "patch": ("patch", "patch"),
 }
@@ -121,6 +127,7 @@ __all__ = [
     "BucketBatchSampler",
     "Bytes",
     "CenterCrop",
+    "ClassBalancedSampler",
     "CompiledDataset",
     "ConfigError",
     "DataLoader",
@@ -140,6 +147,7 @@ __all__ = [
     "RandomCrop",
     "RandomHorizontalFlip",
     "RandomResizedCrop",
+    "RepeatedSampler",
     "Resize",
     "Scalar",
     "ShardDamagedError",
@@ -153,6 +161,7 @@ __all__ = [
     "ToDtype",
     "Tokens",
     "UnfinishedPackError",
+    "WeightedSampler",
     "ZcdError",
     "compile",
     "device",

@@ -164,7 +164,7 @@ def test_a_sample_draws_the_same_in_any_batch_order_and_number_of_threads() -> N
         threads = _native.Threads(1 + turn % 4)
         rows = rng.permutation(12)[: int(rng.integers(1, 13))]
         out = np.zeros((len(rows), 3, 16, 16), np.uint8)
-        assert column.decode(program.native, rows, 3, 1, [out], pooled=turn % 5 != 0) == []
+        assert column.decode(program.native, rows, 3, 1, None, [out], pooled=turn % 5 != 0) == []
         threads.release()
         for row, pixels in zip(rows.tolist(), out, strict=True):
             seen[row].add(pixels.tobytes())

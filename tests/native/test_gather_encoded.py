@@ -18,7 +18,7 @@ def gather(
     block = np.full(capacity + 64, 77, np.uint8)
     offsets = np.full(len(which) + 1, -1, np.int64)
     geometry = np.full((len(which), views, 9), -1, np.int32)
-    needed, faults = col.gather_encoded(made or program(), which, *key, block[:capacity], offsets, geometry)
+    needed, faults = col.gather_encoded(made or program(), which, *key, None, block[:capacity], offsets, geometry)
     assert (block[capacity:] == 77).all()
     return needed, faults, block[:capacity], offsets, geometry
 
@@ -70,14 +70,14 @@ def test_outputs_that_are_too_small_are_refused(short: str) -> None:
     if short == "dtype":
         offsets = np.zeros(3, np.int32)  # type: ignore[assignment]
     with pytest.raises(ValueError, match="too small for the batch"):
-        column(JPEGS).gather_encoded(program(), rows(0, 1), 0, 0, np.zeros(9999, np.uint8), offsets, geometry)
+        column(JPEGS).gather_encoded(program(), rows(0, 1), 0, 0, None, np.zeros(9999, np.uint8), offsets, geometry)
 
 
 def test_outputs_that_are_not_aligned_are_refused() -> None:
     offsets = np.zeros(33, np.uint8)[1:]
     with pytest.raises(ValueError, match="not aligned"):
         column(JPEGS).gather_encoded(
-            program(), rows(0), 0, 0, np.zeros(9999, np.uint8), offsets, np.zeros((1, 9), np.int32)
+            program(), rows(0), 0, 0, None, np.zeros(9999, np.uint8), offsets, np.zeros((1, 9), np.int32)
         )
 
 
@@ -149,5 +149,5 @@ def test_cancelled() -> None:
     cancel = _native.Cancel()
     cancel.set()
     block, offsets, geometry = np.zeros(9999, np.uint8), np.zeros(2, np.int64), np.zeros((1, 9), np.int32)
-    _, faults = column(JPEGS).gather_encoded(program(), rows(0), 0, 0, block, offsets, geometry, cancel)
+    _, faults = column(JPEGS).gather_encoded(program(), rows(0), 0, 0, None, block, offsets, geometry, cancel)
     assert [kind for _, kind, _ in faults] == [4]

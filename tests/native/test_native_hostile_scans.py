@@ -42,7 +42,7 @@ def test_cancelling_does_not_wait_for_a_slow_image() -> None:
     timer = threading.Timer(0.1, cancel.set)
     timer.start()
     start = time.monotonic()
-    [(_, kind, _)] = column.decode(program, np.array([0]), 0, 0, [bytearray(16 * 16 * 3)], False, cancel)
+    [(_, kind, _)] = column.decode(program, np.array([0]), 0, 0, None, [bytearray(16 * 16 * 3)], False, cancel)
     took = time.monotonic() - start
     timer.join()
     assert kind == 4, f"finished in {took:.1f} s before it was cancelled"

@@ -32,7 +32,7 @@ def decode(col: _native.Column) -> npt.NDArray[np.uint8]:
     op = _native.Op.random_resized_crop(32, 32, (0.08, 1.0), (0.75, 1.33), "bilinear")
     program = _native.Program([_native.View([op], "uint8", "nchw", None, 32, 32)])
     out = np.zeros((COUNT, 3, 32, 32), np.uint8)
-    assert col.decode(program, np.arange(COUNT), 1, 2, [out]) == []
+    assert col.decode(program, np.arange(COUNT), 1, 2, None, [out]) == []
     return out
 
 

@@ -49,8 +49,7 @@ struct Call {
     std::memset(offsets.get(), dirt, (n + 1) * sizeof(std::int64_t));
     std::memset(static_cast<void*>(geometry.get()), dirt, n * views * sizeof(Geometry));
     const EncodedBatch to{block.data.get(), capacity, offsets.get(), geometry.get()};
-    needed =
-        gather_encoded(column, program, rows.data(), static_cast<std::int64_t>(n), 1, epoch, to, cancel, outcomes);
+    needed = gather_encoded(column, program, {rows.data(), static_cast<std::int64_t>(n)}, 1, epoch, to, cancel, outcomes);
   }
 
   std::size_t begin(std::size_t i) const { return static_cast<std::size_t>(offsets[i]); }
@@ -129,7 +128,7 @@ void check_against_cpu(const Call& call, const ImageColumn& column, const Progra
     to.strides.push_back(stride);
   }
   const auto decoded =
-      decode_batch(column, program, rows.data(), static_cast<std::int64_t>(call.n), 1, epoch, to, nullptr, nullptr);
+      decode_batch(column, program, {rows.data(), static_cast<std::int64_t>(call.n)}, 1, epoch, to, nullptr, nullptr);
   for (std::size_t i = 0; i < call.n; ++i) {
     const Outcome &here = call.outcomes[i], &there = decoded[i];
     if (here.kind == FaultKind::none)

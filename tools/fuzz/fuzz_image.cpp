@@ -260,11 +260,13 @@ void fuzz_table(Choices& c, const Block& body) {
   table.set(0, {chunk});
   std::vector<std::int64_t> numbers;
   for (std::size_t i = 0; i < rows; ++i) numbers.push_back(static_cast<std::int64_t>(i));
+  const std::vector<std::int64_t> backwards(numbers.rbegin(), numbers.rend());
+  const Picks picks{numbers.data(), static_cast<std::int64_t>(rows), backwards.data(), c.flag() ? backwards.data() : nullptr};
 
   const std::size_t item = static_cast<std::size_t>(c.word() % 400);
   const Block gathered(item * rows);
   try {
-    gather(table, numbers.data(), static_cast<std::int64_t>(rows), item, verify, gathered.data.get());
+    gather(table, picks, item, verify, gathered.data.get());
   } catch (const Fault&) {
   }
 
@@ -281,7 +283,7 @@ void fuzz_table(Choices& c, const Block& body) {
     to.strides.push_back(stride);
   }
   const auto outcomes =
-      decode_batch(column, program, numbers.data(), static_cast<std::int64_t>(rows), 1, 2, to, nullptr, nullptr);
+      decode_batch(column, program, picks, 1, 2, to, nullptr, nullptr);
   require(outcomes.size() == rows, "a row without an outcome");
 }
 

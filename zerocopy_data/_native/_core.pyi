@@ -165,13 +165,22 @@ class Column:
         rows: npt.NDArray[np.int64],
         seed: int,
         epoch: int,
+        keys: npt.NDArray[np.int64] | None,
         outs: Sequence[Buffer],
         pooled: bool = True,
         cancel: Cancel | None = None,
+        places: npt.NDArray[np.int64] | None = None,
     ) -> list[tuple[int, int, str]]:
-        """Decodes rows into their places without the GIL. Returns the faults: (place in the batch, kind, message);
+        """Decodes rows into their places (in order, where `places` says no others) without the GIL. `keys` are the
+        samples of the random parameters, None for the rows. Returns the faults: (turn in `rows`, kind, message);
         kinds are 1 ask Pillow, 2 damaged, 3 checksum, 4 cancelled, 5 misfit, 6 no descriptors or memory left."""
-    def gather(self, rows: npt.NDArray[np.int64], item: int, out: Buffer) -> list[tuple[int, int, str]]:
+    def gather(
+        self,
+        rows: npt.NDArray[np.int64],
+        item: int,
+        out: Buffer,
+        places: npt.NDArray[np.int64] | None = None,
+    ) -> list[tuple[int, int, str]]:
         """Copies values of `item` bytes each. Returns faults as `decode` does: another size, or a wrong checksum."""
     def gather_encoded(
         self,
@@ -179,6 +188,7 @@ class Column:
         rows: npt.NDArray[np.int64],
         seed: int,
         epoch: int,
+        keys: npt.NDArray[np.int64] | None,
         block: Buffer,
         offsets: npt.NDArray[np.int64],
         geometry: npt.NDArray[np.int32],
@@ -211,9 +221,11 @@ class FileColumn:
         rows: npt.NDArray[np.int64],
         seed: int,
         epoch: int,
+        keys: npt.NDArray[np.int64] | None,
         outs: Sequence[Buffer],
         pooled: bool = True,
         cancel: Cancel | None = None,
+        places: npt.NDArray[np.int64] | None = None,
     ) -> list[tuple[int, int, str]]:
         """As Column.decode. Regular files only, of at most 1 GiB."""
     def gather_encoded(
@@ -222,6 +234,7 @@ class FileColumn:
         rows: npt.NDArray[np.int64],
         seed: int,
         epoch: int,
+        keys: npt.NDArray[np.int64] | None,
         block: Buffer,
         offsets: npt.NDArray[np.int64],
         geometry: npt.NDArray[np.int32],
@@ -283,10 +296,15 @@ class TokenStream:
         """Tokens of all runs."""
 
     def gather(
-        self, starts: npt.NDArray[np.int64], length: int, inputs: Buffer, targets: Buffer | None = None
+        self,
+        starts: npt.NDArray[np.int64],
+        length: int,
+        inputs: Buffer,
+        targets: Buffer | None = None,
+        places: npt.NDArray[np.int64] | None = None,
     ) -> list[tuple[int, int, str]]:
-        """Writes windows as int64, one after another: `length` tokens from each of `starts` on, and to `targets` as
-        many from the next token on. Releases the GIL.
+        """Writes windows as int64, in order or to their places: `length` tokens from each of `starts` on, and to
+        `targets` as many from the next token on. Releases the GIL.
 
         Returns:
             (window, kind, text) of those not written, as a document that they touch is not what its checksum says. A

@@ -20,8 +20,8 @@ from ..format.fields import Bytes, Field, Image, Scalar, Tensor, Text
 from ..image.pillow import decode_with_pillow
 from ..image.program import ImageProgram, ViewValues
 from ..memory.arena import PAGE, Arena
-from .columns import positions
-from .native import Faults, JoinedColumns, NativeColumn, NativeDataset, same_samples
+from .copies import Indices
+from .native import Faults, JoinedColumns, NativeColumn, NativeDataset, RandomKey, SampleNumbers, same_samples
 from .skipped import Skipped
 
 UNSUPPORTED, CANCELLED, MISFIT, SYSTEM = 1, 4, 5, 6  # fault kinds of Column.decode
@@ -66,7 +66,7 @@ class Layout:
 class Call:
     """How one batch is asked for: see `BatchPlan.make`."""
 
-    key: tuple[int, int]
+    key: RandomKey
     pooled: bool
     cancel: _native.Cancel | None
     helpers: Executor | None
@@ -103,7 +103,7 @@ class BatchPlan:
         self.on_error = on_error
         self._keep = keep
         self._device = device
-        self._columns: dict[str, NativeColumn | JoinedColumns] = {}
+        self._columns: dict[str, NativeColumn | JoinedColumns | SampleNumbers] = {}
         self._programs: dict[str, ImageProgram] = {}
         self._values: dict[str, tuple[ViewValues, ...]] = {}
         for name, field in dataset.fields.items():
@@ -144,7 +144,7 @@ class BatchPlan:
 
     def make(
         self,
-        indices: list[int] | npt.NDArray[np.int64],
+        indices: Indices,
         key: tuple[int, int],
         pooled: bool,
         cancel: _native.Cancel | None = None,
@@ -167,8 +167,8 @@ class BatchPlan:
             IndexError: a position is outside the dataset.
             TypeError: a position is no integer.
         """
-        call = Call(key, pooled, cancel, helpers)
-        rows = self.dataset.rows(integers(indices))
+        rows, samples = self.dataset.picks(indices)
+        call = Call(RandomKey(*key, samples), pooled, cancel, helpers)
         layout = self._layout_for(len(rows))
         slot: Slot[Any] = layout.arena.lease()
         bad: dict[int, ZcdError] = {}
@@ -202,7 +202,7 @@ class BatchPlan:
         if name in self._programs:
             self._decode(name, rows, call, _outs(layout, name, slot), bad)
         elif name in self._columns:
-            self._gather(name, rows, layout, slot, bad)
+            self._gather(name, rows, call.key, layout, slot, bad)
         else:
             values[name] = self._python_values(name, rows, bad)
 
@@ -215,7 +215,7 @@ class BatchPlan:
         bad: dict[int, ZcdError],
     ) -> None:
         program, column = self._programs[name], self._columns[name]
-        assert not isinstance(column, JoinedColumns)  # which are no images
+        assert not isinstance(column, JoinedColumns | SampleNumbers)  # which are no images
         faults = column.decode(program, rows, call.key, outs, call.pooled, call.cancel)
         asked = [index for index, kind, _ in faults if kind == UNSUPPORTED]
         self._refuse(name, rows, [fault for fault in faults if fault[1] != UNSUPPORTED], bad)
@@ -224,7 +224,7 @@ class BatchPlan:
             row = int(rows[index])
             options = self.dataset.options
             pixels = decode_with_pillow(self.dataset.encoded(name, row), options.orient, options.pixel_limit)
-            program.native.place_pixels(pixels, *call.key, row, outs, index)
+            program.native.place_pixels(pixels, *call.key.of(index, row), outs, index)
 
         for index, (text, misfit) in _each(ask_pillow, asked, call.helpers).items():
             bad.setdefault(index, self.dataset.bad_sample(name, int(rows[index]), text, misfit))
@@ -241,9 +241,19 @@ class BatchPlan:
             bad.setdefault(index, self.dataset.bad_sample(name, int(rows[index]), text, kind == MISFIT))
 
     def _gather(
-        self, name: str, rows: npt.NDArray[np.int64], layout: Layout, slot: Slot[Any], bad: dict[int, ZcdError]
+        self,
+        name: str,
+        rows: npt.NDArray[np.int64],
+        key: RandomKey,
+        layout: Layout,
+        slot: Slot[Any],
+        bad: dict[int, ZcdError],
     ) -> None:
         column = self._columns[name]
+        if isinstance(column, SampleNumbers):
+            out = np.frombuffer(layout.leaves[name][0].bytes(slot, len(rows)), np.int64)
+            out[:] = rows if key.samples is None else key.samples
+            return
         if isinstance(column, JoinedColumns):
             if name != column.names[0]:
                 return  # filled with the first of them
@@ -291,15 +301,6 @@ class BatchPlan:
 
 class CancelledError(Exception):
     """The batch was given up because its loader is being closed."""
-
-
-def integers(indices: list[int] | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    array = np.asarray(indices)
-    if array.size and array.dtype.kind not in "iub":  # `ds[i]` takes what has __index__; numpy would cut 1.5 to 1
-        raise TypeError(f"a sample's index is an integer, not {array.dtype}: {indices[0]!r}")
-    if array.ndim != 1:
-        raise TypeError(f"a batch's indices are a flat list of integers, not {array.ndim}-dimensional")
-    return positions(array)
 
 
 def _outs(layout: Layout, name: str, slot: Slot[Any]) -> list[memoryview]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
@@ -11,17 +9,7 @@ from .. import _native
 from ..format.fields import Image
 from ..format.reader import DatasetReader
 from ..image.program import ImageProgram
-
-
-def positions(indices: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """Integers as int64.
-
-    Raises:
-        IndexError: one is beyond int64, where numpy would wrap it to a negative position.
-    """
-    if indices.dtype.kind == "u" and indices.size and int(indices.max()) > np.iinfo(np.int64).max:
-        raise IndexError(f"sample {int(indices.max())}: no dataset is that large")
-    return indices.astype(np.int64, copy=False)
+from .native import RandomKey
 
 
 class ShardColumn:
@@ -65,25 +53,28 @@ class ShardColumn:
         self,
         program: ImageProgram,
         rows: npt.NDArray[np.int64],
-        key: tuple[int, int],
+        key: RandomKey,
         outs: list[memoryview],
         pooled: bool,
         cancel: _native.Cancel | None,
+        places: npt.NDArray[np.int64] | None = None,
     ) -> list[tuple[int, int, str]]:
         """See `native.NativeColumn`. Raises what `map` raises."""
         self.map(rows)
-        return self.native.decode(program.native, rows, *key, outs, pooled, cancel)
+        return self.native.decode(program.native, rows, *key, outs, pooled, cancel, places)
 
-    def gather(self, rows: npt.NDArray[np.int64], item: int, out: memoryview) -> list[tuple[int, int, str]]:
+    def gather(
+        self, rows: npt.NDArray[np.int64], item: int, out: memoryview, places: npt.NDArray[np.int64] | None = None
+    ) -> list[tuple[int, int, str]]:
         """See `native.NativeColumn`. Raises what `map` raises."""
         self.map(rows)
-        return self.native.gather(rows, item, out)
+        return self.native.gather(rows, item, out, places)
 
     def gather_encoded(
         self,
         program: ImageProgram,
         rows: npt.NDArray[np.int64],
-        key: tuple[int, int],
+        key: RandomKey,
         block: memoryview,
         offsets: npt.NDArray[np.int64],
         geometry: npt.NDArray[np.int32],
@@ -92,21 +83,3 @@ class ShardColumn:
         """See `native.NativeColumn`. Raises what `map` raises."""
         self.map(rows)
         return self.native.gather_encoded(program.native, rows, *key, block, offsets, geometry, cancel)
-
-
-class RowNumbers:
-    """The column of `ShardDataset.numbered`: a `native.NativeColumn` that stores nothing."""
-
-    def gather(self, rows: npt.NDArray[np.int64], item: int, out: memoryview) -> list[tuple[int, int, str]]:
-        """The rows themselves."""
-        assert item == rows.itemsize
-        np.frombuffer(out, np.int64)[:] = rows
-        return []
-
-    def decode(self, *_: Any) -> list[tuple[int, int, str]]:
-        """Is for images."""
-        raise TypeError("row numbers are no images")
-
-    def gather_encoded(self, *_: Any) -> tuple[int, list[tuple[int, int, str]]]:
-        """Is for images."""
-        raise TypeError("row numbers are no images")

@@ -19,7 +19,8 @@ from ..errors import BadSampleError, ZcdError
 from ..format.fields import Field, Image, Scalar
 from ..image.ops import ImageOp
 from ..image.program import ImageProgram, Levels, ViewValues, compile_program, deferred
-from .native import Faults, ThreadServed
+from .copies import copy_of, sample_key
+from .native import Faults, RandomKey, ThreadServed
 from .samples import ImageOptions, image_views, random_key
 from .selection import Selection
 
@@ -127,21 +128,22 @@ class _Pictures:
         self,
         program: ImageProgram,
         rows: npt.NDArray[np.int64],
-        key: tuple[int, int],
+        key: RandomKey,
         outs: list[memoryview],
         pooled: bool,
         cancel: _native.Cancel | None,
+        places: npt.NDArray[np.int64] | None = None,
     ) -> Faults:
-        return self._native.decode(program.native, rows, *key, outs, pooled, cancel)
+        return self._native.decode(program.native, rows, *key, outs, pooled, cancel, places)
 
-    def gather(self, rows: npt.NDArray[np.int64], item: int, out: memoryview) -> Faults:
+    def gather(self, *_: Any) -> Faults:
         raise TypeError("files are decoded, not gathered")
 
     def gather_encoded(
         self,
         program: ImageProgram,
         rows: npt.NDArray[np.int64],
-        key: tuple[int, int],
+        key: RandomKey,
         block: memoryview,
         offsets: npt.NDArray[np.int64],
         geometry: npt.NDArray[np.int32],
@@ -159,8 +161,10 @@ class _Labels:
     def decode(self, *_: Any) -> Faults:
         raise TypeError("labels are gathered, not decoded")
 
-    def gather(self, rows: npt.NDArray[np.int64], item: int, out: memoryview) -> Faults:
-        np.frombuffer(out, np.int64)[:] = self._files.label(rows)
+    def gather(
+        self, rows: npt.NDArray[np.int64], item: int, out: memoryview, places: npt.NDArray[np.int64] | None = None
+    ) -> Faults:
+        np.frombuffer(out, np.int64)[slice(None) if places is None else places] = self._files.label(rows)
         return []
 
     def gather_encoded(self, *_: Any) -> tuple[int, Faults]:
@@ -296,8 +300,9 @@ class CompiledDataset(ThreadServed, Dataset[Any]):
 
             return batch_of_slice(self, np.arange(*index.indices(len(self)), dtype=np.int64))
         row = self.selection.row(index)
+        sample = sample_key(row, copy_of(index))
         try:
-            image = image_views(self.files.read(row), self.program("image"), row, self.random_key(), self.options)
+            image = image_views(self.files.read(row), self.program("image"), sample, self.random_key(), self.options)
         except _native.ImageError as error:
             raise self.bad_sample("image", row, str(error), isinstance(error, _native.ImageMisfit)) from None
         return image, self.plain("label", row)

@@ -19,8 +19,9 @@ from ..format.reader import DatasetReader
 from ..image.ops import OPS, ImageOp
 from ..image.program import ImageProgram, ViewValues, compile_program, deferred
 from ..order.seed import seed_number
-from .columns import RowNumbers, ShardColumn
-from .native import NativeColumn, ThreadServed
+from .columns import ShardColumn
+from .copies import copy_of, sample_key
+from .native import NativeColumn, SampleNumbers, ThreadServed
 from .samples import ImageOptions, bad_sample, image_views, plain_value, random_key
 from .selection import Selection
 
@@ -156,7 +157,8 @@ class ShardDataset(ThreadServed, Dataset[Any]):
     def numbered(self, column: str = "index") -> ShardDataset:
         """The same samples with one more column: each one's row on disk, int64, the same in any order and subset.
 
-        Augmentation on the device keys its random parameters by it: see `zcd.device.augment.Augment.on`.
+        Augmentation on the device keys its random parameters by it: see `zcd.device.augment.Augment.on`. A sample that
+        a sampler serves again in an epoch (`RepeatedSampler`, `WeightedSampler`) has a number of its own then, below 0.
 
         Raises:
             ConfigError: the dataset has a column of that name.
@@ -209,17 +211,18 @@ class ShardDataset(ThreadServed, Dataset[Any]):
             from .batch import batch_of_slice
 
             return batch_of_slice(self, np.arange(*index.indices(len(self)), dtype=np.int64))
-        return self._sample(self.selection.row(index), self.random_key())
+        row = self.selection.row(index)
+        return self._sample(row, sample_key(row, copy_of(index)), self.random_key())
 
     def random_key(self) -> tuple[int, int]:
         """(seed, epoch) for the next access: see the class."""
         random = any(self.program(n).random for n, field in self.fields.items() if isinstance(field, Image))
         return random_key(self.seed, self.epoch, random)
 
-    def native_column(self, name: str) -> NativeColumn:
+    def native_column(self, name: str) -> NativeColumn | SampleNumbers:
         """A column as the core reads it."""
         if name == self.number_column:
-            return RowNumbers()
+            return SampleNumbers()
         return ShardColumn(self.reader, name, self.options.verify)
 
     def encoded(self, column: str, row: int) -> Any:
@@ -234,12 +237,14 @@ class ShardDataset(ThreadServed, Dataset[Any]):
         """The error for one row: see `samples.bad_sample`."""
         return bad_sample(self.reader, row, f"column {column!r}: {reason}", misfit)
 
-    def _sample(self, row: int, key: tuple[int, int]) -> Any:
-        values = [self._value(name, row, key) for name in self.columns]
+    def _sample(self, row: int, sample: int, key: tuple[int, int]) -> Any:
+        values = [self._value(name, row, sample, key) for name in self.columns]
         return tuple(values) if self.tupled else dict(zip(self.columns, values, strict=True))
 
-    def _value(self, name: str, row: int, key: tuple[int, int]) -> Any:
-        value = self._image(name, row, key) if isinstance(self._field(name), Image) else self.plain(name, row)
+    def _value(self, name: str, row: int, sample: int, key: tuple[int, int]) -> Any:
+        if name == self.number_column:
+            return sample if sample < 1 << 63 else sample - (1 << 64)
+        value = self._image(name, row, sample, key) if isinstance(self._field(name), Image) else self.plain(name, row)
         transform = self.transforms.get(name)
         if not callable(transform):
             return value
@@ -250,13 +255,13 @@ class ShardDataset(ThreadServed, Dataset[Any]):
             error.add_note(f"The transform of column {name!r} of {self.path} was given {got}, not a PIL image.")
             raise
 
-    def _image(self, name: str, row: int, key: tuple[int, int]) -> Any:
+    def _image(self, name: str, row: int, sample: int, key: tuple[int, int]) -> Any:
         stored = self.reader.value(name, row)
         problem = self.reader.checksum_problem(name, row) if self.options.verify else None
         if problem is not None:
             raise self.bad_sample(name, row, problem)
         try:
-            return image_views(stored, self.program(name), row, key, self.options)
+            return image_views(stored, self.program(name), sample, key, self.options)
         except _native.ImageError as error:
             raise self.bad_sample(name, row, str(error), isinstance(error, _native.ImageMisfit)) from None
 

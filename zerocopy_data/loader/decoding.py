@@ -17,6 +17,7 @@ from ..device.decode.encoded import EncodedImages
 from ..device.decode.protocol import DecoderRefusedError, ImageDecoder, Pending
 from ..device.decode.split import BusyTime, DeviceTime, Split
 from ..device.levelled import Levelled
+from .copies import Indices
 from .skipped import Skipped
 from .thread_engine import Made, ThreadEngine
 
@@ -165,7 +166,7 @@ class DecodingEngine:
         if self._decoding.decoder.device.type != "cpu":
             self._beside = stream
 
-    def submit(self, indices: list[int], key: tuple[int, int]) -> None:
+    def submit(self, indices: Indices, key: tuple[int, int]) -> None:
         """Starts the next batch."""
         self._engine.submit(indices, key)
 

@@ -25,7 +25,7 @@ import torch
 from torch.utils.data import BatchSampler, RandomSampler
 
 from ..errors import ConfigError
-from .epoch_sampler import EpochIndices, EpochSampler
+from .position_sampler import PositionIndices, PositionSampler
 from .process_ranks import SharedOrder
 
 
@@ -97,8 +97,8 @@ class Mark:
     """A place in the order.
 
     Attributes:
-        position: Samples (batches, for a batch sampler of the user's) drawn up to here in this epoch; of an
-            EpochSampler those that all ranks have drawn.
+        position: Samples (batches, for a batch sampler of the user's) drawn up to here in this epoch; of a
+            PositionSampler those that all ranks have drawn.
         own: States of the sampler and of its iterator, where they have some, and of the generators at that time.
         behind: Draws since those were taken.
         ended: Whether the sampler is known to have nothing more in this epoch. Its own state may be the next one's.
@@ -124,7 +124,7 @@ class TrackedSampler:
         self.batches = self._indices if type(self._indices) is BatchSampler else None
         self.source: Any = self._indices if self.batches is None else self.batches.sampler
         # Whose epochs the loader counts: it says which one is served.
-        self.counted = isinstance(self.source, EpochSampler) and (loader.seed is not None or loader.uses_threads())
+        self.counted = isinstance(self.source, PositionSampler) and (loader.seed is not None or loader.uses_threads())
         self.arrays = loader.uses_threads()  # torch's fetchers want lists
         self.every = every
         self.ahead = ahead
@@ -191,7 +191,7 @@ class Draws(Iterator[Any]):
 
     def prime(self) -> None:
         """Makes the first draw now, so that everything that it depends on is known."""
-        if not self._begun and not isinstance(self._sampler.source, EpochSampler):
+        if not self._begun and not isinstance(self._sampler.source, PositionSampler):
             try:
                 self._waiting.append(self._draw())
             except StopIteration:
@@ -295,7 +295,7 @@ class Draws(Iterator[Any]):
                 self._take()
             self._here.position = mark.position
             return
-        if isinstance(self._iterator, EpochIndices):
+        if isinstance(self._iterator, PositionIndices):
             self._iterator.skip(mark.position)
             return
         skipped = sum(1 for _ in islice(self._iterator, mark.position))
@@ -312,7 +312,7 @@ class Draws(Iterator[Any]):
             self._here.position += self._ranks()
             return value
         batch: Any
-        if isinstance(self._iterator, EpochIndices) and self._sampler.arrays:
+        if isinstance(self._iterator, PositionIndices) and self._sampler.arrays:
             batch = self._iterator.take(batches.batch_size)
         else:
             batch = list(islice(self._iterator, batches.batch_size))
@@ -324,7 +324,7 @@ class Draws(Iterator[Any]):
 
     def _ranks(self) -> int:
         """Samples that an epoch moves on for each that is drawn here."""
-        return self._iterator.world if isinstance(self._iterator, EpochIndices) else 1
+        return self._iterator.world if isinstance(self._iterator, PositionIndices) else 1
 
     def _own(self) -> dict[str, Any]:
         found = {}

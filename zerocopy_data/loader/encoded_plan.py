@@ -6,6 +6,7 @@ import functools
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,9 @@ from ..device.decode.split import BusyTime
 from ..errors import ConfigError, ZcdError
 from ..format.fields import Image
 from ..memory.arena import Arena
-from .batch import CANCELLED, UNSUPPORTED, BatchPlan, Call, Layout, Slot, integers, with_values
-from .native import Faults, JoinedColumns, NativeDataset
+from .batch import CANCELLED, UNSUPPORTED, BatchPlan, Call, Layout, Slot, with_values
+from .copies import Indices
+from .native import Faults, JoinedColumns, NativeDataset, RandomKey, SampleNumbers
 from .skipped import Skipped
 
 _GEOMETRY = 9  # int32 values a view of an image: see device.decode.encoded
@@ -77,15 +79,15 @@ class EncodedPlan(BatchPlan):
 
     def make(
         self,
-        indices: list[int] | npt.NDArray[np.int64],
+        indices: Indices,
         key: tuple[int, int],
         pooled: bool,
         cancel: _native.Cancel | None = None,
         helpers: Executor | None = None,
     ) -> tuple[Any, list[Skipped]]:
         """Makes the batch of these positions: see BatchPlan.make."""
-        call = Call(key, pooled, cancel, helpers)
-        rows = self.dataset.rows(integers(indices))
+        rows, samples = self.dataset.picks(indices)
+        call = Call(RandomKey(*key, samples), pooled, cancel, helpers)
         skipped: list[Skipped] = []
 
         def remake() -> tuple[Any, list[Skipped]]:
@@ -104,8 +106,9 @@ class EncodedPlan(BatchPlan):
                     bad.clear()
                     del batch, remake
             skipped += [Skipped(int(rows[i]), bad[i]) for i in sorted(bad)]
-            # Parameters are keyed by row: made again, the samples that are left are what they were.
-            rows = rows[self._replacements(len(rows), bad)]
+            # Parameters are keyed by sample: made again, those that are left are what they were.
+            left = np.array(self._replacements(len(rows), bad), np.int64)
+            rows, call = rows[left], replace(call, key=call.key.only(left))
 
     def _make_rows(
         self,
@@ -142,7 +145,9 @@ class EncodedPlan(BatchPlan):
     ) -> list[EncodedImages]:
         count = len(rows)
         share = count if self._share is None else min(max(self._share(count), 0), count)
-        block, offsets, geometry, faults = self._gather_encoded(name, rows[:share], call)
+        block, offsets, geometry, faults = self._gather_encoded(
+            name, rows[:share], call.key.only(slice(share)), call.cancel
+        )
         if any(kind == CANCELLED for _, kind, _ in faults):
             self._refuse(name, rows, faults, bad)
         here = [index for index, kind, _ in faults if kind == UNSUPPORTED] + list(range(share, count))
@@ -152,7 +157,7 @@ class EncodedPlan(BatchPlan):
             found: dict[int, ZcdError] = {}
             outs = [leaf.bytes(slot, len(here)) for leaf in layout.leaves[name]]
             with self.busy.of(len(here)):
-                self._decode(name, rows[pixel_places], call, outs, found)
+                self._decode(name, rows[pixel_places], replace(call, key=call.key.only(pixel_places)), outs, found)
             for index, error in found.items():
                 bad.setdefault(here[index], error)
         # Faulty rows take no bytes: what is left of the offsets is where the others begin.
@@ -183,19 +188,17 @@ class EncodedPlan(BatchPlan):
         return made
 
     def _gather_encoded(
-        self, name: str, rows: npt.NDArray[np.int64], call: Call
+        self, name: str, rows: npt.NDArray[np.int64], key: RandomKey, cancel: _native.Cancel | None
     ) -> tuple[torch.Tensor, npt.NDArray[np.int64], npt.NDArray[np.int32], Faults]:
         program = self._programs[name]
         offsets = np.empty(len(rows) + 1, np.int64)
         geometry = np.empty((len(rows), len(program.views), _GEOMETRY), np.int32)
         column = self._columns[name]
-        assert not isinstance(column, JoinedColumns)  # which are no images
+        assert not isinstance(column, JoinedColumns | SampleNumbers)  # which are no images
         while True:
             arena = self._blocks[name]
             slot = arena.lease()
-            needed, faults = column.gather_encoded(
-                program, rows, call.key, memoryview(slot), offsets, geometry, call.cancel
-            )
+            needed, faults = column.gather_encoded(program, rows, key, memoryview(slot), offsets, geometry, cancel)
             if needed <= arena.slot_bytes:
                 flat = torch.frombuffer(slot, dtype=torch.uint8)[:needed]
                 return flat, offsets, geometry, faults

@@ -15,7 +15,8 @@ from torch.utils.data import BatchSampler, _utils
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from ..errors import ZcdError
-from .epoch_sampler import EpochBatches, EpochSampler
+from .copies import CopyIndices
+from .position_sampler import PositionBatches, gives_positions
 from .sampler_chain import epoch_shuffle
 from .skipped import Skipped
 
@@ -69,8 +70,8 @@ class ThreadIterator(_BaseDataLoaderIter):
         # Weak: a persistent iterator is held by its loader, and a cycle would keep the threads until it is collected.
         self._to_settle = None if loader.seed is None else weakref.ref(loader)
         batches = self._index_sampler
-        if type(batches) is BatchSampler and type(batches.sampler) is EpochSampler:
-            self._sampler_iter = EpochBatches(batches.sampler, batches.batch_size, batches.drop_last)
+        if type(batches) is BatchSampler and gives_positions(batches.sampler):
+            self._sampler_iter = PositionBatches(batches.sampler, batches.batch_size, batches.drop_last)
         # Samplers are generators, begun at the first draw, by when another iterator may have moved the epoch on.
         shuffle = epoch_shuffle(loader)
         self._shuffle = None if shuffle is None else (shuffle, epoch)
@@ -106,7 +107,7 @@ class ThreadIterator(_BaseDataLoaderIter):
                 return self._next_or_none()
         try:
             indices = self._next_index()  # type: ignore[no-untyped-call]
-            return indices if isinstance(indices, np.ndarray) else list(indices)
+            return indices if isinstance(indices, np.ndarray | CopyIndices) else list(indices)
         except StopIteration:
             return None
         except Exception as error:  # raised when its turn comes, after the batches drawn before it

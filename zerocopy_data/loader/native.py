@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+
+from .copies import Indices, integers, parted, sample_keys
 
 if TYPE_CHECKING:
     from .. import _native
@@ -20,6 +22,26 @@ Self_ = TypeVar("Self_", bound="NativeDataset")
 Faults = list[tuple[int, int, str]]
 
 
+class RandomKey(NamedTuple):
+    """What the random parameters of a batch are keyed by.
+
+    Attributes:
+        samples: int64 [n], a number for each sample; None: its row. See `loader.copies`.
+    """
+
+    seed: int
+    epoch: int
+    samples: npt.NDArray[np.int64] | None = None
+
+    def of(self, index: int, row: int) -> tuple[int, int, int]:
+        """(seed, epoch, sample) of the one with this place and row, as the 64 bits each that the core takes."""
+        return self.seed, self.epoch, row if self.samples is None else int(self.samples[index]) % 2**64
+
+    def only(self, places: slice | npt.NDArray[np.int64]) -> RandomKey:
+        """The key of these samples of the batch."""
+        return self if self.samples is None else self._replace(samples=self.samples[places])
+
+
 class NativeColumn(Protocol):
     """A column as the core reads it: by row number, without a Python object per row. Any thread may read it."""
 
@@ -27,21 +49,28 @@ class NativeColumn(Protocol):
         self,
         program: ImageProgram,
         rows: npt.NDArray[np.int64],
-        key: tuple[int, int],
+        key: RandomKey,
         outs: list[memoryview],
         pooled: bool,
         cancel: _native.Cancel | None,
+        places: npt.NDArray[np.int64] | None = None,
     ) -> Faults:
-        """Decodes images into their places. Returns faults as `_native.Column.decode` does."""
+        """Decodes images into their places, in order unless `places` says others.
 
-    def gather(self, rows: npt.NDArray[np.int64], item: int, out: memoryview) -> Faults:
-        """Copies values of `item` bytes each."""
+        Returns:
+            Faults as `_native.Column.decode` gives them, by turn in `rows`.
+        """
+
+    def gather(
+        self, rows: npt.NDArray[np.int64], item: int, out: memoryview, places: npt.NDArray[np.int64] | None = None
+    ) -> Faults:
+        """Copies values of `item` bytes each, likewise."""
 
     def gather_encoded(
         self,
         program: ImageProgram,
         rows: npt.NDArray[np.int64],
-        key: tuple[int, int],
+        key: RandomKey,
         block: memoryview,
         offsets: npt.NDArray[np.int64],
         geometry: npt.NDArray[np.int32],
@@ -59,9 +88,15 @@ class JoinedColumns:
 
     names: tuple[str, ...]
 
-    def gather_all(self, rows: npt.NDArray[np.int64], outs: list[memoryview]) -> Faults:
+    def gather_all(
+        self, rows: npt.NDArray[np.int64], outs: list[memoryview], places: npt.NDArray[np.int64] | None = None
+    ) -> Faults:
         """Fills one buffer a column, as `NativeColumn.gather` fills one."""
         raise NotImplementedError
+
+
+class SampleNumbers:
+    """A native column that stores nothing: int64, what the samples' random parameters are keyed by."""
 
 
 class ThreadServed:
@@ -70,6 +105,21 @@ class ThreadServed:
     A class of its own, so that a loader can ask without importing what reads shards or decodes images: processes
     that load other datasets are spared the memory.
     """
+
+    def rows(self, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """See `NativeDataset`."""
+        raise NotImplementedError
+
+    def picks(self, indices: Indices) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64] | None]:
+        """The rows of a batch's samples, and what keys the random parameters of each: None where it is the row.
+
+        Raises:
+            IndexError: an index is outside the dataset.
+            TypeError: one is no integer.
+        """
+        plain, copies = parted(indices)
+        rows = self.rows(integers(plain))
+        return rows, None if copies is None else sample_keys(rows, copies)
 
 
 class NativeDataset(Protocol):
@@ -91,7 +141,8 @@ class NativeDataset(Protocol):
 
     def subset(self: Self_, indices: Sequence[int] | npt.NDArray[Any] | range | slice) -> Self_: ...
     def rows(self, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]: ...
-    def native_column(self, name: str) -> NativeColumn | JoinedColumns:
+    def picks(self, indices: Indices) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64] | None]: ...
+    def native_column(self, name: str) -> NativeColumn | JoinedColumns | SampleNumbers:
         """Makes a column's reader."""
 
     def encoded(self, column: str, row: int) -> bytes | memoryview:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .epoch_sampler import EpochSampler
+from .position_sampler import PositionSampler
 
 if TYPE_CHECKING:
     from .dataloader import DataLoader
@@ -54,10 +54,10 @@ def samplers(*outermost: Any) -> Iterator[Any]:
             sampler = getattr(sampler, "sampler", None) if inner is None else inner
 
 
-def epoch_shuffle(loader: DataLoader[Any]) -> EpochSampler | None:
-    """The sampler behind shuffle=True with seed=, if the loader draws from one."""
+def epoch_shuffle(loader: DataLoader[Any]) -> PositionSampler | None:
+    """The sampler that the loader draws from, where that is one of ours: behind shuffle=True with seed=, or given."""
     chain = samplers(loader.batch_sampler, loader.sampler)
-    return next((sampler for sampler in chain if isinstance(sampler, EpochSampler)), None)
+    return next((sampler for sampler in chain if isinstance(sampler, PositionSampler)), None)
 
 
 def told_epoch(loader: DataLoader[Any]) -> int | None:

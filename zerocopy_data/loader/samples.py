@@ -49,25 +49,26 @@ def bad_sample(reader: DatasetReader, row: int, reason: str, misfit: bool = Fals
 
 
 def image_views(
-    value: Any, program: ImageProgram, row: int, key: tuple[int, int], options: ImageOptions
+    value: Any, program: ImageProgram, sample: int, key: tuple[int, int], options: ImageOptions
 ) -> torch.Tensor | list[torch.Tensor]:
     """One image through a program: a tensor [3, H, W], or a list of them for MultiCrop.
 
     Args:
         value: Encoded bytes, or pixels as uint8 [H, W, 3].
-        key: (seed, epoch) of the random parameters.
+        sample: Which one it is, to the random parameters: see `copies.sample_key`.
+        key: (seed, epoch) of them.
 
     Raises:
         ImageError: the bytes are damaged or no image.
     """
     if isinstance(value, np.ndarray):
-        made = program.native.run_pixels(value, *key, row)
+        made = program.native.run_pixels(value, *key, sample)
     else:
         try:
-            made = program.native.run_encoded(value, *key, row)
+            made = program.native.run_encoded(value, *key, sample)
         except _native.UnsupportedImage:
             pixels = decode_with_pillow(value, options.orient, options.pixel_limit)
-            made = program.native.run_pixels(pixels, *key, row)
+            made = program.native.run_pixels(pixels, *key, sample)
     views = [torch.from_numpy(spec.array(*result)) for spec, result in zip(program.views, made, strict=True)]
     return views if program.multi else views[0]
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .columns import positions
+from .copies import int64
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +77,7 @@ class Selection:
             array = np.flatnonzero(array)
         if array.size and array.dtype.kind not in "iu":
             raise TypeError(f"indices are integers or a boolean mask, not {array.dtype}")
-        return Selection(self.rows(positions(array.reshape(-1))))
+        return Selection(self.rows(int64(array.reshape(-1))))
 
     def same_as(self, other: Selection) -> bool:
         """Whether both have the same rows in the same order."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from .. import _native
 from .batch import BatchPlan, CancelledError
+from .copies import Indices
 from .skipped import Skipped
 
 Made = tuple[Any, list[Skipped]]
@@ -35,7 +36,7 @@ class ThreadEngine:
         self.depth = depth if threads else 1
         self._cancel = _native.Cancel()
         self._pid = os.getpid()
-        self._queue: deque[Future[Made] | tuple[list[int], tuple[int, int]]] = deque()
+        self._queue: deque[Future[Made] | tuple[Indices, tuple[int, int]]] = deque()
         self._threads: _native.Threads | None = None
         self._makers: ThreadPoolExecutor | None = None
         self._helpers: ThreadPoolExecutor | None = None
@@ -51,7 +52,7 @@ class ThreadEngine:
     def work_beside(self, stream: Callable[[], AbstractContextManager[Any]]) -> None:
         """Nothing is queued on a device here."""
 
-    def submit(self, indices: list[int], key: tuple[int, int]) -> None:
+    def submit(self, indices: Indices, key: tuple[int, int]) -> None:
         """Starts the next batch."""
         if self._makers is None:
             self._queue.append((indices, key))

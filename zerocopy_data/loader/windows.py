@@ -239,9 +239,12 @@ class WindowColumns(JoinedColumns):
         self._starts = dataset.starts
         self._length = dataset.length
 
-    def gather_all(self, rows: npt.NDArray[np.int64], outs: list[memoryview]) -> Faults:
+    def gather_all(
+        self, rows: npt.NDArray[np.int64], outs: list[memoryview], places: npt.NDArray[np.int64] | None = None
+    ) -> Faults:
         """See `native.JoinedColumns`."""
-        return self._native.gather(self._starts(rows), self._length, *outs)
+        targets = outs[1] if len(outs) > 1 else None
+        return self._native.gather(self._starts(rows), self._length, outs[0], targets, places)
 
 
 def _positive(value: int, name: str) -> int:

@@ -20,6 +20,22 @@ namespace zcd::py {
 
 using Rows = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
+// What the core is given of a batch: rows, and for each a key of its random numbers (or None: the row) and a place in the
+// output (or None: that of its turn). Throws where the lengths differ, or a place is outside `room`.
+inline Picks picks(const Rows& rows, const std::optional<Rows>& keys, const std::optional<Rows>& places, std::size_t room) {
+  const std::size_t n = rows.shape(0);
+  if ((keys && keys->shape(0) != n) || (places && places->shape(0) != n))
+    throw std::invalid_argument("each row has one key and one place");
+  if (places) {
+    for (std::size_t i = 0; i < n; ++i)
+      if (places->data()[i] < 0 || static_cast<std::size_t>(places->data()[i]) >= room)
+        throw std::invalid_argument("a place is outside the output buffer");
+  } else if (n > room) {
+    throw std::invalid_argument("the output buffer is too small for the rows");
+  }
+  return {rows.data(), static_cast<std::int64_t>(n), keys ? keys->data() : nullptr, places ? places->data() : nullptr};
+}
+
 // A column's native table together with the Python objects whose memory it points into.
 class Column {
  public:

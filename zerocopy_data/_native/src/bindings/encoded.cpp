@@ -24,7 +24,7 @@ T* aligned(const BufferView& view, std::size_t items, const char* what) {
 
 template <typename AnyColumn>
 nb::tuple gather(const AnyColumn& column, const Program& program, const Rows& rows, std::uint64_t seed, std::uint64_t epoch,
-                 nb::handle block, nb::handle offsets, nb::handle geometry, const Cancel* cancel) {
+                 std::optional<Rows> keys, nb::handle block, nb::handle offsets, nb::handle geometry, const Cancel* cancel) {
   column.check(rows);
   if (column.image().raw_width != 0) throw std::invalid_argument("raw images are not encoded");
   for (const View& view : program.views)
@@ -34,12 +34,12 @@ nb::tuple gather(const AnyColumn& column, const Program& program, const Rows& ro
   if (n > SIZE_MAX / sizeof(Geometry) / views - 1) throw std::invalid_argument("a batch of more rows than memory holds");
   const EncodedBatch to{bytes.data(), bytes.size(), aligned<std::int64_t>(begins, n + 1, "offsets"),
                         aligned<Geometry>(geometries, n * views, "geometry")};
+  const Picks picked = picks(rows, keys, std::nullopt, n);
   std::vector<Outcome> outcomes;
   std::size_t needed = 0;
   {
     nb::gil_scoped_release release;
-    needed = gather_encoded(column.image(), program, rows.data(), static_cast<std::int64_t>(n), seed, epoch, to,
-                            cancel ? &cancel->flag : nullptr, outcomes);
+    needed = gather_encoded(column.image(), program, picked, seed, epoch, to, cancel ? &cancel->flag : nullptr, outcomes);
   }
   return nb::make_tuple(needed, outcomes_list(outcomes));
 }
@@ -48,7 +48,7 @@ template <typename AnyColumn>
 void add_gather(nb::module_& m, const char* name) {
   nb::borrow<nb::class_<AnyColumn>>(m.attr(name))
       .def("gather_encoded", &gather<AnyColumn>, nb::arg("program"), nb::arg("rows"), nb::arg("seed"), nb::arg("epoch"),
-           nb::arg("block"), nb::arg("offsets"), nb::arg("geometry"), nb::arg("cancel").none() = nb::none());
+           nb::arg("keys").none(), nb::arg("block"), nb::arg("offsets"), nb::arg("geometry"), nb::arg("cancel").none() = nb::none());
 }
 
 }  // namespace

@@ -70,6 +70,17 @@ class Threads {
   std::uint64_t generation_;
 };
 
+// How many samples each of the destinations holds.
+std::size_t room_of(const Program& program, const std::vector<std::unique_ptr<BufferView>>& outs) {
+  std::size_t room = SIZE_MAX;
+  for (std::size_t v = 0; v < outs.size() && v < program.views.size(); ++v) {
+    const View& view = program.views[v];
+    const std::size_t stride = view.format.bytes(view.width, view.height);
+    if (stride > 0) room = std::min(room, outs[v]->size() / stride);
+  }
+  return room;
+}
+
 // The destinations must hold n samples each.
 Destination destination(const Program& program, const std::vector<std::unique_ptr<BufferView>>& outs, std::size_t n) {
   if (outs.size() != program.views.size()) throw std::invalid_argument("one output buffer a view is needed");
@@ -95,16 +106,17 @@ std::vector<std::unique_ptr<BufferView>> writable(const std::vector<nb::object>&
 
 template <typename AnyColumn>
 nb::list decode(const AnyColumn& column, const Program& program, const Rows& rows, std::uint64_t seed, std::uint64_t epoch,
-                const std::vector<nb::object>& outs, bool pooled, const Cancel* cancel) {
+                std::optional<Rows> keys, const std::vector<nb::object>& outs, bool pooled, const Cancel* cancel,
+                std::optional<Rows> places) {
   column.check(rows);
   const auto views = writable(outs);
-  const auto n = static_cast<std::int64_t>(rows.shape(0));
-  const Destination to = destination(program, views, rows.shape(0));
+  const Destination to = destination(program, views, places ? 0 : rows.shape(0));
+  const Picks picked = picks(rows, keys, places, room_of(program, views));
   Pool* pool = pooled ? &Pool::instance() : nullptr;
   std::vector<Outcome> outcomes;
   {
     nb::gil_scoped_release release;
-    outcomes = decode_batch(column.image(), program, rows.data(), n, seed, epoch, to, cancel ? &cancel->flag : nullptr, pool);
+    outcomes = decode_batch(column.image(), program, picked, seed, epoch, to, cancel ? &cancel->flag : nullptr, pool);
   }
   return outcomes_list(outcomes);
 }
@@ -329,29 +341,29 @@ void bind_loading(nb::module_& m) {
            nb::arg("raw_height") = 0, nb::arg("verify") = true)
       .def("set_shard", &Column::set_shard, nb::arg("shard"), nb::arg("chunks"))
       .def("missing", &Column::missing, nb::arg("rows"))
-      .def("decode", &decode<Column>, nb::arg("program"), nb::arg("rows"), nb::arg("seed"), nb::arg("epoch"), nb::arg("outs"),
-           nb::arg("pooled") = true, nb::arg("cancel").none() = nb::none())
+      .def("decode", &decode<Column>, nb::arg("program"), nb::arg("rows"), nb::arg("seed"), nb::arg("epoch"),
+           nb::arg("keys").none(), nb::arg("outs"), nb::arg("pooled") = true, nb::arg("cancel").none() = nb::none(),
+           nb::arg("places").none() = nb::none())
       .def("gather",
-           [](const Column& self, const Rows& rows, std::size_t item, nb::object out) {
+           [](const Column& self, const Rows& rows, std::size_t item, nb::object out, std::optional<Rows> places) {
              self.check(rows);
              const BufferView view(out, true);
-             if (item == 0 ? rows.shape(0) != 0 : view.size() / item < rows.shape(0))
-               throw std::invalid_argument("the output buffer is too small for the rows");
+             const Picks picked = picks(rows, std::nullopt, places, item == 0 ? 0 : view.size() / item);
              std::vector<Outcome> outcomes;
              {
                nb::gil_scoped_release release;
-               outcomes = gather(self.table(), rows.data(), static_cast<std::int64_t>(rows.shape(0)), item,
-                                 self.image().verify, view.data());
+               outcomes = gather(self.table(), picked, item, self.image().verify, view.data());
              }
              return outcomes_list(outcomes);
            },
-           nb::arg("rows"), nb::arg("item"), nb::arg("out"));
+           nb::arg("rows"), nb::arg("item"), nb::arg("out"), nb::arg("places").none() = nb::none());
 
   nb::class_<FileColumn>(m, "FileColumn")
       .def(nb::init<const nb::bytes&, nb::handle, const Rows&, std::optional<Rows>>(), nb::arg("prefix"), nb::arg("paths"),
            nb::arg("offsets"), nb::arg("rows").none() = nb::none())
       .def("decode", &decode<FileColumn>, nb::arg("program"), nb::arg("rows"), nb::arg("seed"), nb::arg("epoch"),
-           nb::arg("outs"), nb::arg("pooled") = true, nb::arg("cancel").none() = nb::none())
+           nb::arg("keys").none(), nb::arg("outs"), nb::arg("pooled") = true, nb::arg("cancel").none() = nb::none(),
+           nb::arg("places").none() = nb::none())
       .def("path",
            [](const FileColumn& self, std::int64_t row) {
              const std::string path = self.files().path(row);

@@ -7,6 +7,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <memory>
@@ -44,17 +45,19 @@ class Tokens {
 
   std::int64_t size() const { return stream_->size(); }
 
-  nb::list gather(const Rows& starts, std::int64_t length, nb::object inputs, std::optional<nb::object> targets) const {
-    const auto n = static_cast<std::int64_t>(starts.shape(0));
+  nb::list gather(const Rows& starts, std::int64_t length, nb::object inputs, std::optional<nb::object> targets,
+                  std::optional<Rows> places) const {
     const BufferView to(inputs, true);
     std::optional<BufferView> shifted;
     if (targets) shifted.emplace(*targets, true);
-    std::int64_t* const target = shifted ? room(*shifted, n, length) : nullptr;
-    std::int64_t* const input = room(to, n, length);
+    const std::size_t rooms = room(to, length);
+    std::int64_t* const target = shifted ? reinterpret_cast<std::int64_t*>(shifted->data()) : nullptr;
+    std::int64_t* const input = reinterpret_cast<std::int64_t*>(to.data());
+    const Picks picked = picks(starts, std::nullopt, places, shifted ? std::min(rooms, room(*shifted, length)) : rooms);
     std::vector<Outcome> outcomes;
     {
       nb::gil_scoped_release release;
-      outcomes = stream_->gather(starts.data(), n, length, input, target);
+      outcomes = stream_->gather(picked, length, input, target);
     }
     return outcomes_list(outcomes);
   }
@@ -98,15 +101,14 @@ class Tokens {
     return run;
   }
 
-  static std::int64_t* room(const BufferView& view, std::int64_t n, std::int64_t length) {
+  // How many windows an output buffer holds.
+  static std::size_t room(const BufferView& view, std::int64_t length) {
     constexpr auto item = sizeof(std::int64_t);
     if (length < 1 || length == std::numeric_limits<std::int64_t>::max())  // one token more is read for targets
       throw std::invalid_argument("a window has at least one token");
-    if (static_cast<std::int64_t>(view.size() / item) / length < n)
-      throw std::invalid_argument("the output buffer is too small for the windows");
     if (reinterpret_cast<std::uintptr_t>(view.data()) % item != 0)
       throw std::invalid_argument("the output buffer is not aligned to int64");
-    return reinterpret_cast<std::int64_t*>(view.data());
+    return view.size() / item / static_cast<std::size_t>(length);
   }
 
   std::vector<std::unique_ptr<BufferView>> views_;
@@ -120,7 +122,7 @@ void bind_tokens(nb::module_& m) {
       .def(nb::init<const std::string&, const std::vector<Tokens::Part>&>(), nb::arg("dtype"), nb::arg("parts"))
       .def("__len__", &Tokens::size)
       .def("gather", &Tokens::gather, nb::arg("starts"), nb::arg("length"), nb::arg("inputs"),
-           nb::arg("targets").none() = nb::none());
+           nb::arg("targets").none() = nb::none(), nb::arg("places").none() = nb::none());
 }
 
 }  // namespace zcd::py

@@ -38,9 +38,9 @@ void open_value(const ImageColumn& column, const Value& value, Sample& sample, s
   }
 }
 
-std::vector<Outcome> decode_batch(const ImageColumn& column, const Program& program, const std::int64_t* rows,
-                                  std::int64_t n, std::uint64_t seed, std::uint64_t epoch, const Destination& to,
-                                  const std::atomic<bool>* cancel, Pool* pool) {
+std::vector<Outcome> decode_batch(const ImageColumn& column, const Program& program, const Picks& picks, std::uint64_t seed,
+                                  std::uint64_t epoch, const Destination& to, const std::atomic<bool>* cancel, Pool* pool) {
+  const std::int64_t n = picks.n;
   std::vector<Outcome> outcomes(static_cast<std::size_t>(n));
   std::size_t bytes = 0;
   for (const std::size_t stride : to.strides) bytes += stride * static_cast<std::size_t>(n);
@@ -55,12 +55,12 @@ std::vector<Outcome> decode_batch(const ImageColumn& column, const Program& prog
       Scratch& scratch = thread_scratch();
       scratch.reader.watch(cancel);
       Sample sample(program, scratch);
-      const Value value = column.values->read(rows[i], scratch.file);
+      const Value value = column.values->read(picks.rows[i], scratch.file);
       std::optional<ValueSum> sum;
       open_value(column, value, sample, sum);
-      sample.plan({seed, epoch, static_cast<std::uint64_t>(rows[i])});
+      sample.plan(picks.key(i, seed, epoch));
       std::vector<std::uint8_t*> outs(to.outs.size());
-      for (std::size_t v = 0; v < outs.size(); ++v) outs[v] = to.outs[v] + to.strides[v] * static_cast<std::size_t>(i);
+      for (std::size_t v = 0; v < outs.size(); ++v) outs[v] = to.outs[v] + to.strides[v] * picks.place(i);
       sample.run(outs.data(), true, stream);
       scratch.trim();
     } catch (const Fault& fault) {
@@ -76,8 +76,8 @@ std::vector<Outcome> decode_batch(const ImageColumn& column, const Program& prog
   return outcomes;
 }
 
-std::vector<Outcome> gather(const Table& table, const std::int64_t* rows, std::int64_t n, std::size_t item, bool verify,
-                            std::uint8_t* out) {
+std::vector<Outcome> gather(const Table& table, const Picks& picks, std::size_t item, bool verify, std::uint8_t* out) {
+  const std::int64_t n = picks.n;
   std::vector<Outcome> outcomes(static_cast<std::size_t>(n));
   // Shuffled rows are in no cache. So many are located first, one not waiting for the other; then, while one is summed
   // and copied, the next is on its way.
@@ -89,7 +89,7 @@ std::vector<Outcome> gather(const Table& table, const std::int64_t* rows, std::i
       const std::size_t i = static_cast<std::size_t>(begin) + k;
       values[k] = {};
       try {
-        const Value value = table.at(rows[i]);
+        const Value value = table.at(picks.rows[i]);
         if (value.size != item) throw Fault(FaultKind::damaged, "a value of the wrong number of bytes");
         values[k] = value;
       } catch (const Fault& fault) {
@@ -97,13 +97,13 @@ std::vector<Outcome> gather(const Table& table, const std::int64_t* rows, std::i
       }
     }
     prefetch(values[0]);
-    for (std::size_t k = 0; k < block; ++k, out += item) {
+    for (std::size_t k = 0; k < block; ++k) {
       if (k + 1 < block) prefetch(values[k + 1]);
       const std::size_t i = static_cast<std::size_t>(begin) + k;
       if (outcomes[i].kind != FaultKind::none) continue;
       try {
         if (verify) ValueSum(values[k]).finish();
-        if (item > 0) std::memcpy(out, values[k].data, item);
+        if (item > 0) std::memcpy(out + picks.place(begin + static_cast<std::int64_t>(k)) * item, values[k].data, item);
       } catch (const Fault& fault) {
         outcomes[i] = {fault.kind, fault.what()};
       }

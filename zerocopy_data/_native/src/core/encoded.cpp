@@ -45,9 +45,10 @@ void check_usual(const JpegHeader& header, const Value& value) {
 
 }  // namespace
 
-std::size_t gather_encoded(const ImageColumn& column, const Program& program, const std::int64_t* rows, std::int64_t n,
-                           std::uint64_t seed, std::uint64_t epoch, const EncodedBatch& to,
-                           const std::atomic<bool>* cancel, std::vector<Outcome>& outcomes) {
+std::size_t gather_encoded(const ImageColumn& column, const Program& program, const Picks& picks, std::uint64_t seed,
+                           std::uint64_t epoch, const EncodedBatch& to, const std::atomic<bool>* cancel,
+                           std::vector<Outcome>& outcomes) {
+  const std::int64_t n = picks.n;
   const std::size_t views = program.views.size();
   Scratch& scratch = thread_scratch();
   outcomes.assign(static_cast<std::size_t>(n), {});
@@ -59,12 +60,12 @@ std::size_t gather_encoded(const ImageColumn& column, const Program& program, co
     std::fill_n(geometry, views, Geometry{});
     try {
       if (cancel != nullptr && cancel->load(std::memory_order_relaxed)) throw Fault(FaultKind::cancelled, "cancelled");
-      const Value value = column.values->read(rows[i], scratch.file);
+      const Value value = column.values->read(picks.rows[i], scratch.file);
       if (column.verify) ValueSum(value).finish();
       const JpegHeader header = scratch.reader.open(value.data, value.size, program.orient, program.pixel_limit);
       check_usual(header, value);
       const int width = header.width(), height = header.height();
-      const Recipe recipe = prepare(program, width, height, {seed, epoch, static_cast<std::uint64_t>(rows[i])});
+      const Recipe recipe = prepare(program, width, height, picks.key(i, seed, epoch));
       for (std::size_t v = 0; v < views; ++v) geometry[v] = simple(program.views[v], recipe[v], width, height);
       if (value.size > SIZE_MAX - needed) throw Fault(FaultKind::damaged, "a batch of more bytes than there are");
       if (needed <= to.capacity && value.size <= to.capacity - needed)

@@ -149,8 +149,10 @@ void TokenStream::ask_ahead(const std::int64_t* starts, std::int64_t n, std::int
   }
 }
 
-std::vector<Outcome> TokenStream::gather(const std::int64_t* starts, std::int64_t n, std::int64_t length,
-                                         std::int64_t* inputs, std::int64_t* targets) const {
+std::vector<Outcome> TokenStream::gather(const Picks& picks, std::int64_t length, std::int64_t* inputs,
+                                         std::int64_t* targets) const {
+  const std::int64_t* const starts = picks.rows;
+  const std::int64_t n = picks.n;
   const std::int64_t reach = length + (targets != nullptr ? 1 : 0);
   for (std::int64_t i = 0; i < n; ++i)
     if (starts[i] < 0 || reach > size() || starts[i] > size() - reach)
@@ -163,8 +165,9 @@ std::vector<Outcome> TokenStream::gather(const std::int64_t* starts, std::int64_
   ask_ahead(starts, n, reach);
   std::vector<Outcome> outcomes(static_cast<std::size_t>(n));
   for (std::int64_t i = 0; i < n; ++i) {
-    std::int64_t* input = inputs + i * length;
-    std::int64_t* target = targets == nullptr ? nullptr : targets + i * length;
+    const std::int64_t at = static_cast<std::int64_t>(picks.place(i)) * length;
+    std::int64_t* input = inputs + at;
+    std::int64_t* target = targets == nullptr ? nullptr : targets + at;
     const std::size_t first = run_of(starts[i]);
     bool sound = true;
     for (std::size_t r = first; sound && r < runs_.size() && starts_[r] < starts[i] + reach; ++r)
@@ -176,9 +179,9 @@ std::vector<Outcome> TokenStream::gather(const std::int64_t* starts, std::int64_
     }
     std::int64_t done = 0;
     for (std::size_t r = first; done < reach; ++r) {
-      const std::int64_t at = starts[i] + done - starts_[r];
-      const std::int64_t count = std::min(reach - done, starts_[r + 1] - starts_[r] - at);
-      put(runs_[r].data + at * item, done, done + count, length, input, target);
+      const std::int64_t from = starts[i] + done - starts_[r];
+      const std::int64_t count = std::min(reach - done, starts_[r + 1] - starts_[r] - from);
+      put(runs_[r].data + from * item, done, done + count, length, input, target);
       done += count;
     }
   }

@@ -33,13 +33,12 @@ class TokenStream {
 
   std::int64_t size() const { return starts_.back(); }
 
-  // Windows of `length` >= 1 tokens from starts[0..n) on, as int64: window i to inputs + i * length. With `targets` not
+  // Windows of `length` >= 1 tokens from starts.rows on, as int64: that with place i to inputs + i * length. With `targets` not
   // null one token more is read, and the window from the second token on goes there. One outcome a window: a fault where
   // a document that it touches has not the sum that was stored, and then its place is not written. A document is summed
   // when it is touched for the first time, and never again. Throws std::out_of_range before anything is written when a
   // window leaves the stream.
-  std::vector<Outcome> gather(const std::int64_t* starts, std::int64_t n, std::int64_t length, std::int64_t* inputs,
-                              std::int64_t* targets) const;
+  std::vector<Outcome> gather(const Picks& starts, std::int64_t length, std::int64_t* inputs, std::int64_t* targets) const;
 
  private:
   struct Run {
