@@ -36,13 +36,16 @@ class Mixture:
 
     How exact: a source's samples among the first p are within ceil(log2(sources)) / 2 of p * shares()[source], for
     every p; each change of the schedule adds as much again. A node's share is a multiple of 2**-32, at least one
-    and at most 2**32 - 1 of them, so that no positive weight is lost. So shares() is within ceil(log2(sources)) *
+    and at most 2**32 - 1 of them, so that no positive weight becomes 0. So shares() is within ceil(log2(sources)) *
     2**-32 of weights**(1 / temperature) / their sum, below 1.4e-9 for 50 sources. Multiples of 2**-32 throughout,
     such as equal weights of 2, 4, 8 … sources, are met exactly.
 
-    256 positions over 8 sources take MEASURED on one core, orders of the sources' epochs not counted: each is made
-    when first met (MEASURED2 for a source of 65536, microseconds for smaller ones and for larger ones, whose order
-    is keyed) and two of each source are kept, of half a megabyte at most.
+    256 positions over 8 sources take 0.1 ms on one core, 0.04 ms without shuffling. An order of a source's epoch is
+    made when first met: 4 ms for 65536 samples, 0.01 ms for few, and next to nothing for more, whose order is keyed.
+    Two are kept of each source, of half a megabyte at most.
+
+    Even spread is regular: of two equal sources each stands at every second position. Whoever takes every w-th position
+    may meet one source only.
 
     Args:
         weights: One for each source, in any unit, none negative. A source of weight 0 is never served.
@@ -75,7 +78,7 @@ class Mixture:
         self.seed = seed_number(seed) & _WORD
         self.shuffle = bool(shuffle)
         self._sizes = np.array(self.sizes, np.int64)
-        self._seeds = _source_seeds(self.seed, len(self.sizes))
+        self._seeds = source_seeds(self.seed, len(self.sizes))
         heat = checked_temperature(temperature)
         segments = {
             0: checked_weights(weights, self.sizes, "weights"),
@@ -148,7 +151,8 @@ class Mixture:
             IndexError: the position is outside of what int64 holds from 0.
         """
         number = self._segment(position)
-        return self._before[number] + self._served(number, position - int(self._starts[number]))
+        before: Numbers = self._before[number]
+        return before + self._served(number, position - int(self._starts[number]))
 
     def shares(self, position: int = 0) -> npt.NDArray[np.float64]:
         """The proportions that the sources are served in from a position on, until the schedule changes them.
@@ -241,7 +245,16 @@ class _Nodes:
         return node
 
 
-def _source_seeds(seed: int, sources: int) -> list[int]:
+def source_seeds(seed: int, sources: int) -> list[int]:
+    """The seed of each source's own orders, from the mixture's.
+
+    Args:
+        seed: From 0 to 2**64 - 1.
+        sources: How many.
+
+    Returns:
+        64 bits for each, by number: a source's does not depend on how many there are.
+    """
     numbers, zero, tag = np.arange(sources, dtype=np.uint64), np.zeros(1, np.uint64), np.array([_SOURCES], np.uint64)
     words = philox((numbers, zero, zero, tag), (seed & _LOW, seed >> _BITS))
-    return (words[0] << np.uint64(_BITS) | words[1]).tolist()
+    return [int(high) << _BITS | int(low) for high, low in zip(words[0], words[1], strict=True)]

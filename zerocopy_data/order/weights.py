@@ -54,12 +54,14 @@ def checked_weights(weights: Sequence[float], sizes: Sequence[int], name: str) -
         ConfigError: another number of them than of sizes, one is no number, negative or not finite, all are 0, or a
             source without samples has one.
     """
-    if len(weights) != len(sizes):
-        raise ConfigError(
-            f"{name}: {len(weights)} weights of {len(sizes)} sources. Give each source one, 0 to omit it."
-        )
+    try:
+        given = list(weights)
+    except TypeError:
+        raise ConfigError(f"{name}={weights!r}: a list of weights, one for each source.") from None
+    if len(given) != len(sizes):
+        raise ConfigError(f"{name}: {len(given)} weights for {len(sizes)} sources. Give each source one, 0 to omit it.")
     floats: list[float] = []
-    for source, (weight, size) in enumerate(zip(weights, sizes, strict=True)):
+    for source, (weight, size) in enumerate(zip(given, sizes, strict=True)):
         try:
             floats.append(float(weight))
         except (TypeError, ValueError, OverflowError):
@@ -96,7 +98,7 @@ def checked_schedule(
     """
     rows = [
         (
-            _integer(key, f"schedule position {key!r}", _LAST, "2**63 - 1"),
+            _integer(key, "a position in the schedule", _LAST, "2**63 - 1"),
             checked_weights(row, sizes, f"schedule[{key}]"),
         )
         for key, row in schedule.items()
@@ -127,5 +129,5 @@ def _integer(value: int, name: str, greatest: int, shown: str) -> int:
     except TypeError:
         number = -1
     if not 0 <= number <= greatest:
-        raise ConfigError(f"{name}: {value!r} is no integer from 0 to {shown}.")
+        raise ConfigError(f"{name}: {value!r} is no integer from 0 to {shown}, as it must be.")
     return number
