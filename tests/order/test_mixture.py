@@ -181,7 +181,8 @@ def test_a_schedule_carries_the_counts_over(data: st.DataObject, weights: list[f
     rows = st.lists(st.integers(0, 9), min_size=len(weights), max_size=len(weights)).filter(any)
     schedule = data.draw(st.dictionaries(st.integers(1, 10**9) | st.integers(1, 50), rows, min_size=1, max_size=4))
     mixture = plain(weights, schedule=schedule)
-    expected, begin, row = np.zeros(len(weights), np.int64), 0, weights
+    row: Sequence[float] = weights
+    expected, begin = np.zeros(len(weights), np.int64), 0
     for boundary in sorted(schedule):
         expected = expected + plain(row).counts(boundary - begin)
         begin, row = boundary, schedule[boundary]

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping, Sequence
-from decimal import Decimal
-from fractions import Fraction
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,25 +12,22 @@ import numpy.typing as npt
 from .full import FullOrder
 from .keyed import philox
 from .seed import seed_number
-from .weights import checked_schedule, checked_sizes, checked_temperature, checked_weights, left_share, tempered
+from .splitting import Splitters
+from .weights import checked_schedule, checked_sizes, checked_temperature, checked_weights, tempered
 
 _WORD = (1 << 64) - 1
-_BITS = 32
-_ONE, _HALF, _LOW = 1 << _BITS, 1 << (_BITS - 1), (1 << _BITS) - 1
 _SOURCES = 0x6D697873  # keeps the sources' seeds apart from whatever else the seed draws
 _LAST = (1 << 63) - 1
 _KEPT = 2  # orders a source keeps: a batch, or two in turn, may lie across the end of an epoch
 
 Numbers = npt.NDArray[np.int64]
-_Amount = TypeVar("_Amount", int, Fraction)
 
 
 class Mixture:
     """Positions to samples of several sources: each source gets its share of any stretch of positions.
 
-    A binary tree over the sources. A node sends its c-th arrival to the left where c times the left share, rounded,
-    rises by one, so among any number of arrivals the left has its share to within a half, and where an arrival stands
-    in its child's own count is known without those before it. Random access, no table, O(log sources) per position.
+    A binary tree splits positions between the sources (splitting.py): at a node, the left has its share of any number
+    of arrivals to within a half. Random access, no table, O(log sources) for a position.
 
     How exact: a source's samples among the first p are within ceil(log2(sources)) / 2 of p * shares()[source], for
     every p; each change of the schedule adds as much again. A node's share is a multiple of 2**-32, at least one
@@ -84,14 +79,8 @@ class Mixture:
             0: checked_weights(weights, self.sizes, "weights"),
             **dict(checked_schedule(schedule or {}, self.sizes)),
         }
-        nodes = _Nodes()
-        roots = [nodes.add(tempered(row, heat)) for row in segments.values()]
-        self._roots = np.array([*roots, len(nodes.share)], np.int64)  # a segment's nodes end where the next one's begin
         self._starts = np.array(list(segments), np.int64)
-        self._share = np.array(nodes.share, np.uint64)
-        self._left, self._right = np.array(nodes.left, np.int64), np.array(nodes.right, np.int64)
-        self._source = np.array(nodes.source, np.int64)
-        self._depth = max((sum(w > 0 for w in row) - 1).bit_length() for row in segments.values())
+        self._split = Splitters([tempered(row, heat) for row in segments.values()])
         self._before = np.zeros((len(segments), len(self.sizes)), np.int64)
         for number, length in enumerate(np.diff(self._starts).tolist()):
             self._before[number + 1] = self._before[number] + self._served(number, length)
@@ -122,19 +111,8 @@ class Mixture:
         if positions.size and int(positions.min()) < 0:
             raise IndexError(f"position {int(positions.min())} of a mixture: positions count from 0")
         segment = np.searchsorted(self._starts, positions, "right") - 1
-        arrival = (positions - self._starts[segment]).view(np.uint64)
-        node = self._roots[segment]
-        one, half, low, bits = np.uint64(_ONE), np.uint64(_HALF), np.uint64(_LOW), np.uint64(_BITS)
-        for _ in range(self._depth):
-            # (arrival * share + half) >> 32 in two parts of the arrival, neither of which leaves 64 bits.
-            share = self._share[node]
-            scaled = (arrival & low) * share + half
-            lefts = (arrival >> bits) * share + (scaled >> bits)
-            left = (scaled & low) + share >= one
-            arrival = np.where(left, lefts, arrival - lefts)
-            node = np.where(left, self._left[node], self._right[node])
-        source = self._source[node]
-        nth = self._before[segment, source] + arrival.view(np.int64)
+        source, count = self._split(segment, positions - self._starts[segment])
+        nth = self._before[segment, source] + count
         epoch, place = np.divmod(nth, self._sizes[source])
         return source, self._shuffled(source, epoch, place) if self.shuffle else place, epoch
 
@@ -166,8 +144,10 @@ class Mixture:
         Raises:
             IndexError: the position is outside of what int64 holds from 0.
         """
-        parts = self._divided(self._segment(position), Fraction(1), lambda whole, share: whole * share / _ONE)
-        return np.array([float(part) for part in parts])
+        shares = np.zeros(len(self.sizes))
+        for source, share in self._split.shares(self._segment(position)).items():
+            shares[source] = float(share)
+        return shares
 
     def fingerprint(self) -> int:
         """32 bits that differ where other weights, sizes, seed, shuffle or schedule would give another order.
@@ -175,9 +155,8 @@ class Mixture:
         Of the weights as used: those in another unit, or under another temperature, count as the same where they give
         the same order.
         """
-        arrays = (self._starts, self._roots, self._share, self._source)
-        used = [array.tolist() for array in arrays]
-        return zlib.crc32(repr((used, self.sizes, self.seed if self.shuffle else None)).encode())
+        seed = self.seed if self.shuffle else None
+        return zlib.crc32(repr((self._starts.tolist(), self._split.described(), self.sizes, seed)).encode())
 
     def _segment(self, position: int) -> int:
         if not 0 <= position <= _LAST:
@@ -185,21 +164,10 @@ class Mixture:
         return int(np.searchsorted(self._starts, position, "right")) - 1
 
     def _served(self, segment: int, arrivals: int) -> Numbers:
-        return np.array(self._divided(segment, arrivals, lambda whole, share: (whole * share + _HALF) >> _BITS))
-
-    def _divided(self, segment: int, whole: _Amount, left: Callable[[_Amount, int], _Amount]) -> list[_Amount]:
-        """What each source gets of the whole; `left` says what the left gets of a node's amount, by its share."""
-        first, end = self._roots[segment : segment + 2].tolist()
-        got = [whole * 0] * len(self.sizes)
-        amounts = {first: whole}
-        for node in range(first, end):  # each after its parent
-            amount, source = amounts.pop(node), int(self._source[node])
-            if source >= 0:
-                got[source] = amount
-                continue
-            part = left(amount, int(self._share[node]))
-            amounts[int(self._left[node])], amounts[int(self._right[node])] = part, amount - part
-        return got
+        served = np.zeros(len(self.sizes), np.int64)
+        for source, count in self._split.counts(segment, arrivals).items():
+            served[source] = count
+        return served
 
     def _shuffled(self, source: Numbers, epoch: Numbers, place: Numbers) -> Numbers:
         sample = np.empty_like(place)
@@ -222,29 +190,6 @@ class Mixture:
         return order
 
 
-class _Nodes:
-    """The trees of all segments in one list. A leaf is a node that sends everything to itself, for any depth."""
-
-    def __init__(self) -> None:
-        self.share: list[int] = []
-        self.left: list[int] = []
-        self.right: list[int] = []
-        self.source: list[int] = []  # of a leaf; -1 elsewhere
-
-    def add(self, members: Sequence[tuple[int, Decimal]]) -> int:
-        """Appends a tree over (source, weight above 0), parents before children; returns its root."""
-        node, middle = len(self.share), (len(members) + 1) // 2
-        self.share.append(_ONE)
-        self.left.append(node)
-        self.right.append(node)
-        self.source.append(members[0][0] if len(members) == 1 else -1)
-        if len(members) > 1:
-            weights = [weight for _, weight in members]
-            self.share[node] = left_share(weights[:middle], weights[middle:], _ONE)
-            self.left[node], self.right[node] = self.add(members[:middle]), self.add(members[middle:])
-        return node
-
-
 def source_seeds(seed: int, sources: int) -> list[int]:
     """The seed of each source's own orders, from the mixture's.
 
@@ -256,5 +201,5 @@ def source_seeds(seed: int, sources: int) -> list[int]:
         64 bits for each, by number: a source's does not depend on how many there are.
     """
     numbers, zero, tag = np.arange(sources, dtype=np.uint64), np.zeros(1, np.uint64), np.array([_SOURCES], np.uint64)
-    words = philox((numbers, zero, zero, tag), (seed & _LOW, seed >> _BITS))
-    return [int(high) << _BITS | int(low) for high, low in zip(words[0], words[1], strict=True)]
+    words = philox((numbers, zero, zero, tag), (seed & 0xFFFFFFFF, seed >> 32))
+    return [int(high) << 32 | int(low) for high, low in zip(words[0], words[1], strict=True)]
