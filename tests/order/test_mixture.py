@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import decimal
 import math
 import pickle
 import time
@@ -20,7 +21,8 @@ from zerocopy_data.errors import ConfigError
 from zerocopy_data.order.full import LISTED, FullOrder
 from zerocopy_data.order.mixture import Mixture, source_seeds
 
-FAR = st.one_of(st.integers(0, 10_000), st.integers(0, 2**60))
+# Beginnings, where the low half of a position ends, and far out, where it alone does not tell.
+FAR = st.one_of(st.integers(0, 10_000), st.integers(2**32 - 300, 2**32 + 300), st.integers(2**59, 2**60))
 WEIGHTS = st.lists(st.integers(0, 1000) | st.floats(1e-6, 1e6), min_size=1, max_size=50).filter(any)
 LAST = 2**63 - 1
 
@@ -236,6 +238,12 @@ def test_no_weight_is_lost_to_extremes(temperature: float, weights: list[float])
     if temperature < 1:
         assert shares.argmax() == np.argmax(weights)
         assert shares.max() > 1 - 1e-6
+
+
+def test_a_program_that_sets_decimal_otherwise_gets_the_same_shares() -> None:
+    expected = plain([5, 3, 1], temperature=3).shares()
+    with decimal.localcontext(decimal.Context(prec=2, Emin=-1, Emax=1)):
+        assert np.array_equal(plain([5, 3, 1], temperature=3).shares(), expected)
 
 
 def test_temperature_holds_for_scheduled_weights_too() -> None:
