@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from .loader.dataset import open_dataset as open
     from .loader.epoch_sampler import EpochSampler
     from .loader.lengths import lengths
+    from .loader.mix import MixedDataset, mix
     from .loader.packed import pack_sequences
     from .loader.pad import PadCollate
     from .loader.repeated_sampler import RepeatedSampler
@@ -113,6 +114,8 @@ _EXPORTS = {
     "lengths": ("loader.lengths", "lengths"),
     "open": ("loader.dataset", "open_dataset"),
     "PadCollate": ("loader.pad", "PadCollate"),
+    "MixedDataset": ("loader.mix", "MixedDataset"),
+    "mix": ("loader.mix", "mix"),
     "pack": ("pack.packer", "pack"),
     "pack_rows": ("order.packing", "pack_rows"),
     "pack_sequences": ("loader.packed", "pack_sequences"),
@@ -138,6 +141,7 @@ __all__ = [
     "Json",
     "ManifestError",
     "ManifestVersionError",
+    "MixedDataset",
     "MultiCrop",
     "Normalize",
     "NotADatasetError",
@@ -166,6 +170,7 @@ __all__ = [
     "compile",
     "device",
     "lengths",
+    "mix",
     "open",
     "pack",
     "pack_rows",

@@ -18,7 +18,7 @@ from ..device.staged import StagedBatches
 from ..errors import ConfigError
 from ..order.seed import seed_number
 from .epoch_sampler import EpochSampler
-from .native import NativeDataset, ThreadServed
+from .native import NativeDataset, OwnOrder, ThreadServed
 from .process_iterator import ProcessIterator, why_not_supported
 from .sampler_chain import epoch_shuffle, leave_options, samplers, told_epoch
 from .skipped import SkippedSamples
@@ -154,6 +154,10 @@ class DataLoader(TorchDataLoader[T_co]):
         self.skipped = SkippedSamples()
         self._plan: BatchPlan | None = None
         native = native_base(dataset)
+        if isinstance(dataset, OwnOrder) and sampler is None and batch_sampler is None:
+            if shuffle:
+                raise ConfigError("shuffle=True over a mix, which comes in an order of its own: leave shuffle out.")
+            sampler, shuffle = dataset.sampler(0, 1), None
         if seed is not None:
             if native is None:
                 raise ConfigError(
@@ -192,11 +196,11 @@ class DataLoader(TorchDataLoader[T_co]):
                 f"on_error={on_error!r} works where threads make the batches: over a ShardDataset or a compiled "
                 "dataset with default collation and native transforms. Elsewhere catch errors in __getitem__."
             )
-        if self._decode_request is not None and not self.uses_threads():
+        if self._decode_request is not None and not (self.uses_threads() and not isinstance(native, OwnOrder)):
             if decode != "auto":
                 raise ConfigError(
                     f"decode={decode!r} works where threads make the batches: over a ShardDataset or a compiled "
-                    "dataset with default collation and native transforms. Use decode='cpu'."
+                    "dataset, no mix of them, with default collation and native transforms. Use decode='cpu'."
                 )
             self._decode_request = None
         leave_options(self)

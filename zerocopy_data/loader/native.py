@@ -122,6 +122,14 @@ class ThreadServed:
         return rows, None if copies is None else sample_keys(rows, copies)
 
 
+class OwnOrder:
+    """Base of the datasets whose samples come in an order of their own, which loaders take where none is given."""
+
+    def sampler(self, rank: int | None = None, world_size: int | None = None, uneven: str = "pad") -> Any:
+        """The order as a torch Sampler, shared among ranks."""
+        raise NotImplementedError
+
+
 class NativeDataset(Protocol):
     """A map-style dataset whose per-sample work is native. Positions count within it, rows are its source's own."""
 
