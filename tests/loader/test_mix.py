@@ -258,3 +258,10 @@ def test_what_makes_no_sense_is_refused(photos_path: Path) -> None:
         mixed[len(mixed)]
     with pytest.raises(TypeError):
         mixed["a"]
+
+
+def test_an_epoch_beyond_what_positions_can_count_is_refused(photos_path: Path) -> None:
+    mixed = mixed_of(photos_path)
+    mixed.set_epoch(2**60)
+    with pytest.raises(zcd.ConfigError, match="2\\*\\*62"):
+        mixed[0]

@@ -18,6 +18,8 @@ from .native import OwnOrder, ThreadServed
 from .position_sampler import CopyOrder, PositionSampler
 from .selection import Selection
 
+_LAST = 1 << 62  # of a run's positions: far enough from the end of int64 for sums of a few
+
 
 def mix(
     weights: Mapping[Any, float],
@@ -128,7 +130,10 @@ class MixedDataset(OwnOrder, Dataset[Any]):
             IndexError: an index is outside.
         """
         told = 0 if self.epoch is None else self.epoch
-        epochs: Any = told if copies is None else np.where(copies > 0, copies - 1, told)
+        epochs = np.full_like(indices, told) if copies is None else np.where(copies > 0, copies - 1, told)
+        latest = int(epochs.max(initial=0))
+        if (latest + 1) * self._samples > _LAST:
+            raise ConfigError(f"epoch {latest} of {self._samples} samples: a run has no more than 2**62 samples.")
         positions = self.selection.rows(indices) + epochs * self._samples
         if self._stirred is not None:
             positions = self._stirred(positions)
