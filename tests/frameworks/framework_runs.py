@@ -111,8 +111,7 @@ def run_ranks(function: Callable[..., Any], *args: Any, world: int = RANKS, seco
     context = multiprocessing.get_context("spawn")
     pipes = [context.Pipe(duplex=False) for _ in range(world)]
     processes = [
-        context.Process(target=_rank, args=(function, args, rank, world, port, pipes[rank][1]))
-        for rank in range(world)
+        context.Process(target=_rank, args=(function, args, rank, world, port, pipes[rank][1])) for rank in range(world)
     ]
     try:
         for process in processes:

@@ -18,17 +18,17 @@ pytestmark = needs("lightning")
 
 BATCH = 4
 STEPS = ROWS // (RANKS * BATCH)
-EPOCH, STOP = 1, 4  # the run ends after so many batches of this epoch
+EPOCH, STOP = 1, 2  # the run ends after so many batches of this epoch
 LEFT = ROWS - STOP * RANKS * BATCH
 Seen = dict[int, list[tuple[int, float]]]  # by epoch: the samples' numbers and the sums of their pixels
 
 
-class Stopped(Exception):
+class StopError(Exception):
     """What ends the run."""
 
 
 def net(loader: Any, stop: int | None = None) -> Any:
-    """A module that notes its samples; raises Stopped at the batch after the `stop`-th."""
+    """A module that notes its samples; raises StopError at the batch after the `stop`-th."""
     from lightning.pytorch import LightningModule
 
     class Net(LightningModule):
@@ -42,13 +42,15 @@ def net(loader: Any, stop: int | None = None) -> Any:
             fit = checkpoint["loops"]["fit_loop"]
             served = fit["state_dict"]["combined_loader"][0]["position"]
             left = math.ceil((len(loader.dataset) - served) / (loader.batch_size * self.trainer.world_size))
+            if not left:
+                del fit["state_dict"]["combined_loader"]
             count = fit["epoch_loop.batch_progress"]["current"]
             ahead = len(loader) - left - count["ready"]
             count.update({name: number + ahead for name, number in count.items()})
 
         def training_step(self, batch: Any, _: int) -> torch.Tensor:
             if self.trainer.global_step == stop:
-                raise Stopped
+                raise StopError
             sums = batch["image"].double().sum((1, 2, 3)).tolist()
             self.seen.setdefault(self.trainer.current_epoch, []).extend(
                 zip(batch["number"].tolist(), sums, strict=True)
@@ -85,7 +87,7 @@ def train(photos_path: Path, folder: Path, world: int, stop: int | None = None, 
         )
         try:
             trainer.fit(module, loader, ckpt_path=folder / "middle.ckpt" if resume else None, weights_only=False)
-        except Stopped:
+        except StopError:
             assert stop is not None
     assert {one.engine for one in made} == {"StatefulThreads"}
     return module.seen, module.last
@@ -125,3 +127,12 @@ def test_another_number_of_ranks_finishes_the_epoch(
     padding = alone[EPOCH][: len(rest) - LEFT]
     assert Counter(before + rest) == Counter(alone[EPOCH]) + Counter(padding)  # the same crops, too
     assert Counter(one for seen, _ in ranks for one in seen[EPOCH + 1]) == Counter(alone[EPOCH + 1])
+
+
+def test_a_checkpoint_at_an_epochs_last_batch_goes_on_with_the_next(
+    photos_path: Path, alone: Seen, tmp_path: Path
+) -> None:
+    before, _ = train(photos_path, tmp_path, world=1, stop=ROWS // BATCH)
+    rest, _ = train(photos_path, tmp_path, world=1, resume=True)
+    assert list(before) == [0]
+    assert before | rest == alone
