@@ -103,15 +103,15 @@ def recorded() -> Iterator[list[Made]]:
         ZcdDataLoader._get_iterator = original  # type: ignore[method-assign]
 
 
-def run_ranks(function: Callable[..., Any], *args: Any, seconds: float = 120) -> list[Any]:
-    """What `function(*args)` returns in each of RANKS processes with the environment that torchrun gives them."""
+def run_ranks(function: Callable[..., Any], *args: Any, world: int = RANKS, seconds: float = 120) -> list[Any]:
+    """What `function(*args)` returns in each of `world` processes with the environment that torchrun gives them."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     context = multiprocessing.get_context("spawn")
-    pipes = [context.Pipe(duplex=False) for _ in range(RANKS)]
+    pipes = [context.Pipe(duplex=False) for _ in range(world)]
     processes = [
-        context.Process(target=_rank, args=(function, args, rank, port, pipes[rank][1])) for rank in range(RANKS)
+        context.Process(target=_rank, args=(function, args, rank, world, port, pipes[rank][1])) for rank in range(world)
     ]
     try:
         for process in processes:
@@ -132,11 +132,11 @@ def run_ranks(function: Callable[..., Any], *args: Any, seconds: float = 120) ->
             process.join()
 
 
-def _rank(function: Callable[..., Any], args: tuple[Any, ...], rank: int, port: int, results: Any) -> None:
+def _rank(function: Callable[..., Any], args: tuple[Any, ...], rank: int, world: int, port: int, results: Any) -> None:
     for name in ("RANK", "LOCAL_RANK"):
         os.environ[name] = str(rank)
     for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"):
-        os.environ[name] = str(RANKS)
+        os.environ[name] = str(world)
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), GROUP_RANK="0", TORCHELASTIC_RUN_ID="zcd")
     torch.set_num_threads(1)
     # A spawned process would spawn its own workers, which import torch again; ranks that torchrun starts fork them.

@@ -97,11 +97,12 @@ def test_persistent_workers_survive_the_end_of_a_fit() -> None:
     assert module.epochs == [list(range(ROWS))] * 2
 
 
+@pytest.mark.parametrize("kind", [zcd.DataLoader, zcd.StatefulDataLoader])
 def test_a_run_that_goes_on_from_a_checkpoint_sees_the_epochs_that_it_had_not_seen(
-    photos_path: Path, tmp_path: Path
+    photos_path: Path, tmp_path: Path, kind: Any
 ) -> None:
     def loader() -> Any:
-        return zcd.DataLoader(open_photos(photos_path), batch_size=BATCH, shuffle=True, seed=1)
+        return kind(open_photos(photos_path), batch_size=BATCH, shuffle=True, seed=1)
 
     whole, _ = fit(loader(), epochs=3)
     half = trainer(max_epochs=2)

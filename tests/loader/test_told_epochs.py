@@ -48,11 +48,14 @@ def test_an_epoch_told_to_the_sampler_governs_order_and_crops(photos: zcd.ShardD
     assert epoch_of(loader) == epochs[1]
 
 
+@pytest.mark.parametrize("kind", [zcd.DataLoader, zcd.StatefulDataLoader])
 @pytest.mark.parametrize("workers", [0, 2])
-def test_told_between_iter_and_the_first_batch_it_still_counts(photos: zcd.ShardDataset, workers: int) -> None:
+def test_told_between_iter_and_the_first_batch_it_still_counts(
+    photos: zcd.ShardDataset, workers: int, kind: Any
+) -> None:
     plain = seeded(photos, shuffle=True)
     epochs = [epoch_of(plain) for _ in range(3)]
-    loader = seeded(photos, shuffle=True, num_workers=workers)
+    loader = kind(photos, batch_size=8, seed=3, shuffle=True, num_workers=workers)
     iterator = iter(loader)
     loader.sampler.set_epoch(2)
     assert epoch_of(iterator) == epochs[2]
@@ -62,6 +65,31 @@ def test_told_between_iter_and_the_first_batch_it_still_counts(photos: zcd.Shard
     assert loader.epoch == 4
     assert [*first["number"].tolist(), *epoch_of(iterator)[0]] != epochs[0][0]
     assert epoch_of(loader) == epochs[0]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_told_the_epoch_that_a_state_is_in_the_middle_of_it_goes_on(photos: zcd.ShardDataset, workers: int) -> None:
+    plain = seeded(photos, shuffle=True)
+    epochs = [epoch_of(plain) for _ in range(3)]
+
+    def stateful() -> Any:
+        return zcd.StatefulDataLoader(photos, batch_size=8, seed=3, shuffle=True, num_workers=workers)
+
+    loader = stateful()
+    loader.set_epoch(1)
+    next(iter(loader))
+    resumed = stateful()
+    resumed.load_state_dict(loader.state_dict())
+    iterator = iter(resumed)
+    resumed.sampler.set_epoch(1)  # as Lightning does it
+    assert epoch_of(iterator) == (epochs[1][0][8:], epochs[1][1][8:])
+    assert epoch_of(resumed) == epochs[2]
+    other = stateful()
+    other.load_state_dict(loader.state_dict())
+    iterator = iter(other)
+    other.sampler.set_epoch(2)
+    with pytest.raises(zcd.ConfigError, match="in the middle of epoch 1, set_epoch asks for epoch 2"):
+        next(iterator)
 
 
 def test_a_wrapped_batch_sampler_is_told_by_the_loader_and_tells_it(photos: zcd.ShardDataset) -> None:

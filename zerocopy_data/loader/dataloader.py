@@ -350,6 +350,13 @@ class DataLoader(TorchDataLoader[T_co]):
         """Whether somebody has told the samplers another epoch since the latest began."""
         return told_epoch(self) != self._told_epoch
 
+    def told_other_than(self, serving: int) -> int | None:
+        """The epoch that the samplers have been told since this one began, if it is another; else None."""
+        told = told_epoch(self)
+        if told == serving:  # heard: the next epoch is the one after
+            self._told_epoch = told
+        return told if self.was_told_epoch() else None
+
     def uses_threads(self) -> bool:
         """Whether batches come from the thread engine."""
         return (

@@ -149,9 +149,13 @@ class ThreadIterator(_BaseDataLoaderIter):
         if self._to_settle is None:
             return
         loader, self._to_settle = self._to_settle(), None
-        if loader is not None and loader.was_told_epoch():
-            self._reset(loader)
+        told = None if loader is None else loader.told_other_than(self.epoch)
+        if loader is not None and told is not None:
+            self._begin_told(loader, told)
             self._to_settle = None
+
+    def _begin_told(self, loader: DataLoader[Any], epoch: int) -> None:
+        self._reset(loader)
 
     def _next_batch(self) -> Any:
         while True:
