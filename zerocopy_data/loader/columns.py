@@ -61,6 +61,11 @@ class ShardColumn:
                 ],
             )
 
+    def extents(self, rows: npt.NDArray[np.int64], gap: int) -> _native.Extents:
+        """See `read_ahead.Locatable`. Raises what `map` raises."""
+        self.map(rows)
+        return self.native.extents(rows, gap)
+
     def decode(
         self,
         program: ImageProgram,

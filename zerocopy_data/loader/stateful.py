@@ -22,6 +22,7 @@ from .stateful_iterators import (
     StatefulSingle,
     StatefulTorchProcesses,
 )
+from .sampler_chain import READ_AHEAD
 from .worker_state import WorkerStates, epoch_end, pack
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ class StatefulDataLoader(DataLoader[T_co]):
         device: str | int | torch.device | Staging | None = None,
         static: bool = False,
         decode: str | DecoderFactory | Shared = "cpu",
+        read_ahead: int = READ_AHEAD,
     ) -> None:
         if snapshot_every_n_steps is not None and snapshot_every_n_steps < 0:
             raise ConfigError(f"snapshot_every_n_steps={snapshot_every_n_steps}: a number of batches, or None.")
@@ -116,6 +118,7 @@ class StatefulDataLoader(DataLoader[T_co]):
             device=device,
             static=static,
             decode=decode,
+            read_ahead=read_ahead,
         )
 
     def state_dict(self) -> dict[str, Any]:

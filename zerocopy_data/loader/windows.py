@@ -243,6 +243,10 @@ class WindowColumns(JoinedColumns):
         """See `native.JoinedColumns`."""
         return self._native.gather(self._starts(rows), self._length, *outs)
 
+    def extents(self, rows: npt.NDArray[np.int64], gap: int) -> _native.Extents:
+        """See `read_ahead.Locatable`."""
+        return self._native.extents(self._starts(rows), self._length + len(self.names) - 1, gap)
+
 
 def _positive(value: int, name: str) -> int:
     try:

@@ -1,0 +1,230 @@
+"""Reading ahead: the kernel is asked for the pages of batches that are still to come, while data is on the disk only.
+
+A thread that reads a mapped file waits for the disk at each page that is not in memory, one after another. The order
+is known, so the pages of the next batches can be asked for at once, sorted and joined: the disk has much to do at a
+time, and they are there when the batch is made.
+
+While everything is in memory nothing is asked, nothing is drawn ahead and no thread exists. Whether data is cold is
+seen by two things: major faults of this process, and blocks that the asking itself has brought from a disk.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+from torch.utils.data import BatchSampler
+
+from .batch import integers
+from .epoch_sampler import EpochSampler
+from .native import JoinedColumns, NativeDataset
+from .thread_engine import end_executor
+
+if TYPE_CHECKING:
+    from .. import _native
+
+# Batches drawn ahead at most, and batches without a sign of cold data after which no more is asked.
+BATCHES = 64
+# Bytes between two values that are read along with them. A fault reads 128 KiB around the page that it needs
+# (read_ahead_kb), whatever is needed of it.
+GAP = 16 << 10
+
+
+@runtime_checkable
+class Locatable(Protocol):
+    """A native column that knows where in mapped files its rows lie."""
+
+    def extents(self, rows: npt.NDArray[np.int64], gap: int) -> _native.Extents:
+        """The pages of these rows, with no more than `gap` bytes between them joined."""
+
+
+def order_is_ours(batch_sampler: Any) -> bool:
+    """Whether batches may be drawn far ahead: of an EpochSampler, whose order is a function of (seed, epoch) alone.
+
+    A sampler of somebody else's may have a state that its owner reads, or use up random numbers.
+    """
+    return type(batch_sampler) is BatchSampler and isinstance(batch_sampler.sampler, EpochSampler)
+
+
+@dataclass(eq=False)
+class _Batch:
+    """One that has been drawn and not yet begun.
+
+    Attributes:
+        indices: Positions in the dataset.
+        extents: Its pages, by column; None until they have been looked up.
+        asked: Bytes that the kernel has been asked for.
+        begun: Whether it is being made: it reads its pages itself now.
+    """
+
+    indices: list[int] | npt.NDArray[np.int64]
+    extents: list[_native.Extents] | None = None
+    asked: int = 0
+    begun: bool = False
+
+
+class ReadAhead:
+    """Draws batches ahead for one iterator, and asks for their pages in a thread of its own.
+
+    All methods are for the iterator's thread, but for `close`. An error in a batch that is looked up (a shard that is
+    missing, an index out of range) is not told here: it comes in its turn, when the batch is made.
+
+    Args:
+        dataset: What is read. Columns that are not mapped (compiled folders of files) are passed over.
+        budget: Bytes that may have been asked for on behalf of batches that have not begun.
+
+    Attributes:
+        asked: Bytes that have been asked for so far.
+    """
+
+    def __init__(self, dataset: NativeDataset, budget: int) -> None:
+        self._dataset = dataset
+        self._budget = budget
+        self.asked = 0
+        self._drawn: deque[_Batch] = deque()
+        self._ended = False
+        # Reentrant, since the garbage collector may call `close` anywhere.
+        self._lock = threading.RLock()
+        self._waiting: deque[_Batch] = deque()  # of those drawn, those that nothing has been asked for
+        self._outstanding = 0
+        self._working = self._closed = self._useless = False
+        self._columns: list[Locatable] | None = None
+        self._executor: ThreadPoolExecutor | None = None
+        self._pid = os.getpid()
+        self._faults = major_faults()
+        self._brought = False  # since the last look: whether asking has brought blocks
+        self._left = 0
+
+    def __len__(self) -> int:
+        """Batches drawn that have not begun."""
+        return len(self._drawn)
+
+    def next(self, draw: Callable[[], Any]) -> Any:
+        """The indices of the batch that begins now; None at the end.
+
+        Args:
+            draw: Gives the next batch's indices, None at the end.
+        """
+        if not self._drawn:
+            return None if self._ended else draw()
+        batch = self._drawn.popleft()
+        with self._lock:
+            batch.begun = True
+            self._outstanding -= batch.asked
+        return batch.indices
+
+    def look_ahead(self, draw: Callable[[], Any]) -> None:
+        """Draws ahead and asks, if data is cold. To be called whenever a batch has begun."""
+        if not self._cold():
+            return
+        while not self._ended and len(self._drawn) < BATCHES:
+            indices = draw()
+            if indices is None:
+                self._ended = True
+                break
+            batch = _Batch(indices)
+            self._drawn.append(batch)
+            self._waiting.append(batch)
+        with self._lock:
+            if self._working or self._closed or not self._waiting:
+                return
+            self._working = True
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(1, thread_name_prefix="zcd-ahead")
+        self._executor.submit(self._work)
+
+    def _cold(self) -> bool:
+        faults = major_faults()
+        if faults != self._faults or self._brought:
+            self._faults, self._brought = faults, False
+            self._left = BATCHES
+        elif self._left:
+            self._left -= 1
+        return self._left > 0 and not self._useless
+
+    def _work(self) -> None:
+        """Asks for the pages of waiting batches, until the budget is used up or there is none."""
+        before = blocks_read()
+        while (batch := self._first_waiting()) is not None:
+            if batch.extents is None:
+                batch.extents = self._locate(batch.indices)
+            with self._lock:
+                if self._closed:
+                    return
+                room = self._budget - self._outstanding
+                if sum(extents.bytes for extents in batch.extents) > room and self._outstanding:
+                    self._working = False  # to be taken up when another batch has begun
+                    return
+                self._waiting.popleft()
+            asked = 0
+            for extents in batch.extents:
+                if not self._closed:
+                    asked += extents.ask(room - asked)
+            batch.extents = None
+            after = blocks_read()
+            with self._lock:
+                self.asked += asked
+                self._brought |= after != before
+                if not batch.begun:
+                    batch.asked = asked
+                    self._outstanding += asked
+            before = after
+
+    def _first_waiting(self) -> _Batch | None:
+        with self._lock:
+            while self._waiting and self._waiting[0].begun:
+                self._waiting.popleft()
+            if self._waiting and not self._closed:
+                return self._waiting[0]
+            self._working = False
+            return None
+
+    def _locate(self, indices: list[int] | npt.NDArray[np.int64]) -> list[_native.Extents]:
+        try:
+            if self._columns is None:
+                self._columns = _locatable(self._dataset)
+                self._useless = not self._columns
+            rows = self._dataset.rows(integers(indices))
+            return [column.extents(rows, GAP) for column in self._columns]
+        except Exception:  # the batch itself meets it again, and raises it in its turn
+            return []
+
+    def close(self) -> None:
+        """Ends the thread, and returns when it has ended. May be called again, and from anywhere."""
+        if os.getpid() != self._pid:
+            return  # a forked child: the thread is not here
+        with self._lock:
+            self._closed = True
+            self._waiting.clear()
+        self._drawn.clear()
+        if self._executor is not None:
+            end_executor(self._executor)
+
+
+def major_faults() -> int:
+    """Pages that this process has waited for the disk for."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_majflt
+
+
+def blocks_read() -> int:
+    """Blocks that this thread has had brought from disks; stays 0 where the kernel does not count them."""
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_inblock
+
+
+def _locatable(dataset: NativeDataset) -> list[Locatable]:
+    found: list[Locatable] = []
+    for name in dataset.columns:
+        column = dataset.native_column(name)
+        if isinstance(column, JoinedColumns) and name != column.names[0]:
+            continue  # read with the first of them
+        if isinstance(column, Locatable):
+            found.append(column)
+    return found
