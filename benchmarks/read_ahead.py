@@ -143,7 +143,9 @@ def show(found: dict[str, list[dict[str, float]]]) -> None:
         for column in COLUMNS:
             values = [run[column] for run in runs]
             digits = 0 if column in ("faults", "asked") else 2
-            cells.append(f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})")
+            cells.append(
+                f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"
+            )
         table.add_row(name, *cells)
     Console(width=140).print(table)
 

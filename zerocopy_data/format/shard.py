@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from .. import _native
 from ..errors import ShardDamagedError, ZcdError
-from ..memory.mapping import MAP_NORESERVE, map_file
+from ..memory.mapping import MAP_NORESERVE, advise, map_file
 from .columns import arrow_columns, stored_dtype
 from .fields import Bytes, Field, Image, Json, Scalar, Tensor, Text, Tokens
 from .integrity import check_offsets
@@ -89,6 +89,10 @@ class Shard:
         if self._starts[-1] != entry.rows:
             raise ShardDamagedError(self.path, f"it has {self._starts[-1]} rows, the manifest says {entry.rows}")
         self._chunks: dict[str, list[Chunk]] = {}
+
+    def read_at_random(self, random: bool) -> None:
+        """Whether a page that is touched and not in memory comes alone, without its neighbours on the disk."""
+        advise(self._address, len(self._view), random)
 
     @property
     def columns(self) -> tuple[str, ...]:

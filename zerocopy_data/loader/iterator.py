@@ -87,7 +87,7 @@ class ThreadIterator(_BaseDataLoaderIter):
         if self._beside is not None:
             self._engine.work_beside(self._beside)
         ours = loader.read_ahead > 0 and order_is_ours(loader.batch_sampler)
-        self._ahead = ReadAhead(dataset, loader.read_ahead) if ours else None
+        self._ahead = ReadAhead(dataset, loader.read_ahead, self._engine.depth) if ours else None
         # Holds the engine, not the iterator: dropping the iterator (`break`) ends the threads.
         self._finalizer = weakref.finalize(self, _close, self._engine, self._ahead)
         if loader.num_workers:  # as torch's workers, which also draw from the sampler at once

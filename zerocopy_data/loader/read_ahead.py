@@ -4,8 +4,11 @@ A thread that reads a mapped file waits for the disk at each page that is not in
 is known, so the pages of the next batches can be asked for at once, sorted and joined: the disk has much to do at a
 time, and they are there when the batch is made.
 
-While everything is in memory nothing is asked, nothing is drawn ahead and no thread exists. Whether data is cold is
-seen by two things: major faults of this process, and blocks that the asking itself has brought from a disk.
+While that goes on a page that is touched all the same comes alone: by itself the kernel reads all around it, 128 KiB
+as a rule and megabytes on some machines, most of which a shuffled order does not need.
+
+While everything is in memory nothing is asked, but for the first batches of an epoch. Whether data is cold is seen by
+two things: major faults of this process, and blocks that the asking itself has brought from a disk.
 """
 
 from __future__ import annotations
@@ -33,8 +36,9 @@ if TYPE_CHECKING:
 
 # Batches drawn ahead at most, and batches without a sign of cold data after which no more is asked.
 BATCHES = 64
-# Bytes between two values that are read along with them. A fault reads 128 KiB around the page that it needs
-# (read_ahead_kb), whatever is needed of it.
+# How many of an epoch's first batches are asked for to find out whether data is cold.
+FIRST = 8
+# Bytes between two values that are read along with them: four pages more cost less than a second request.
 GAP = 16 << 10
 
 
@@ -44,6 +48,9 @@ class Locatable(Protocol):
 
     def extents(self, rows: npt.NDArray[np.int64], gap: int) -> _native.Extents:
         """The pages of these rows, with no more than `gap` bytes between them joined."""
+
+    def read_at_random(self, random: bool) -> None:
+        """Whether a page that is touched all the same comes alone, without what lies around it on the disk."""
 
 
 def order_is_ours(batch_sampler: Any) -> bool:
@@ -56,19 +63,19 @@ def order_is_ours(batch_sampler: Any) -> bool:
 
 @dataclass(eq=False)
 class _Batch:
-    """One that has been drawn and not yet begun.
+    """One whose pages are to be asked for.
 
     Attributes:
+        number: In the iterator's order.
         indices: Positions in the dataset.
         extents: Its pages, by column; None until they have been looked up.
-        asked: Bytes that the kernel has been asked for.
-        begun: Whether it is being made: it reads its pages itself now.
+        asked: Bytes that the kernel has been asked for before the batch began.
     """
 
+    number: int
     indices: list[int] | npt.NDArray[np.int64]
     extents: list[_native.Extents] | None = None
     asked: int = 0
-    begun: bool = False
 
 
 class ReadAhead:
@@ -80,28 +87,31 @@ class ReadAhead:
     Args:
         dataset: What is read. Columns that are not mapped (compiled folders of files) are passed over.
         budget: Bytes that may have been asked for on behalf of batches that have not begun.
+        depth: Batches in the making at a time. Those are asked for too if there was no time before.
 
     Attributes:
         asked: Bytes that have been asked for so far.
     """
 
-    def __init__(self, dataset: NativeDataset, budget: int) -> None:
+    def __init__(self, dataset: NativeDataset, budget: int, depth: int) -> None:
         self._dataset = dataset
         self._budget = budget
+        self._depth = depth
         self.asked = 0
         self._drawn: deque[_Batch] = deque()
         self._ended = False
         # Reentrant, since the garbage collector may call `close` anywhere.
         self._lock = threading.RLock()
         self._waiting: deque[_Batch] = deque()  # of those drawn, those that nothing has been asked for
-        self._outstanding = 0
-        self._working = self._closed = self._useless = False
+        self._outstanding = 0  # bytes asked for, of batches that have not begun
+        self._begun = 0  # batches
+        self._working = self._closed = self._useless = self._at_random = False
         self._columns: list[Locatable] | None = None
         self._executor: ThreadPoolExecutor | None = None
         self._pid = os.getpid()
         self._faults = major_faults()
         self._brought = False  # since the last look: whether asking has brought blocks
-        self._left = 0
+        self._left = FIRST
 
     def __len__(self) -> int:
         """Batches drawn that have not begun."""
@@ -114,10 +124,15 @@ class ReadAhead:
             draw: Gives the next batch's indices, None at the end.
         """
         if not self._drawn:
-            return None if self._ended else draw()
+            indices = None if self._ended else draw()
+            if indices is not None:
+                if self._left:  # late, but it takes time until all of it has been read
+                    self._waiting.append(_Batch(self._begun, indices))
+                self._begun += 1
+            return indices
         batch = self._drawn.popleft()
         with self._lock:
-            batch.begun = True
+            self._begun += 1
             self._outstanding -= batch.asked
         return batch.indices
 
@@ -125,21 +140,24 @@ class ReadAhead:
         """Draws ahead and asks, if data is cold. To be called whenever a batch has begun."""
         if not self._cold():
             return
-        while not self._ended and len(self._drawn) < BATCHES:
+        while not self._ended and len(self._drawn) < self._left:
             indices = draw()
             if indices is None:
                 self._ended = True
                 break
-            batch = _Batch(indices)
+            batch = _Batch(self._begun + len(self._drawn), indices)
             self._drawn.append(batch)
             self._waiting.append(batch)
         with self._lock:
             if self._working or self._closed or not self._waiting:
                 return
             self._working = True
+        self._run(self._work)
+
+    def _run(self, task: Callable[[], None]) -> None:
         if self._executor is None:
             self._executor = ThreadPoolExecutor(1, thread_name_prefix="zcd-ahead")
-        self._executor.submit(self._work)
+        self._executor.submit(task)
 
     def _cold(self) -> bool:
         faults = major_faults()
@@ -148,6 +166,10 @@ class ReadAhead:
             self._left = BATCHES
         elif self._left:
             self._left -= 1
+            if (
+                not self._left and self._executor is not None
+            ):  # should data become cold again, nobody will have asked for the first pages
+                self._run(self._rest)
         return self._left > 0 and not self._useless
 
     def _work(self) -> None:
@@ -159,8 +181,10 @@ class ReadAhead:
             with self._lock:
                 if self._closed:
                     return
-                room = self._budget - self._outstanding
-                if sum(extents.bytes for extents in batch.extents) > room and self._outstanding:
+                begun = batch.number < self._begun
+                room = self._budget if begun else self._budget - self._outstanding
+                needed = sum(extents.bytes for extents in batch.extents)
+                if needed > room and self._outstanding and not begun:
                     self._working = False  # to be taken up when another batch has begun
                     return
                 self._waiting.popleft()
@@ -173,15 +197,21 @@ class ReadAhead:
             with self._lock:
                 self.asked += asked
                 self._brought |= after != before
-                if not batch.begun:
+                if batch.number >= self._begun:
                     batch.asked = asked
                     self._outstanding += asked
             before = after
 
+    def _rest(self) -> None:
+        """Pages that are touched come with their neighbours again."""
+        self._at_random = False
+        for column in self._columns or ():
+            column.read_at_random(False)
+
     def _first_waiting(self) -> _Batch | None:
         with self._lock:
-            while self._waiting and self._waiting[0].begun:
-                self._waiting.popleft()
+            while self._waiting and self._waiting[0].number < self._begun - self._depth:
+                self._waiting.popleft()  # made in the meantime
             if self._waiting and not self._closed:
                 return self._waiting[0]
             self._working = False
@@ -192,6 +222,10 @@ class ReadAhead:
             if self._columns is None:
                 self._columns = _locatable(self._dataset)
                 self._useless = not self._columns
+            if not self._at_random:
+                self._at_random = True
+                for column in self._columns:
+                    column.read_at_random(True)
             rows = self._dataset.rows(integers(indices))
             return [column.extents(rows, GAP) for column in self._columns]
         except Exception:  # the batch itself meets it again, and raises it in its turn
@@ -207,6 +241,7 @@ class ReadAhead:
         self._drawn.clear()
         if self._executor is not None:
             end_executor(self._executor)
+            self._rest()
 
 
 def major_faults() -> int:

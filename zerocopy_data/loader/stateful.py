@@ -15,6 +15,7 @@ from ..device.request import Staging
 from ..errors import ConfigError
 from .dataloader import DataLoader
 from .draws import Mark, Start, TrackedSampler
+from .sampler_chain import READ_AHEAD
 from .stateful_iterators import (
     Progress,
     Resume,
@@ -22,7 +23,6 @@ from .stateful_iterators import (
     StatefulSingle,
     StatefulTorchProcesses,
 )
-from .sampler_chain import READ_AHEAD
 from .worker_state import WorkerStates, epoch_end, pack
 
 if TYPE_CHECKING:

@@ -247,6 +247,9 @@ class WindowColumns(JoinedColumns):
         """See `read_ahead.Locatable`."""
         return self._native.extents(self._starts(rows), self._length + len(self.names) - 1, gap)
 
+    def read_at_random(self, random: bool) -> None:
+        """Flat files are always read so; the stream asks for what it needs of shards."""
+
 
 def _positive(value: int, name: str) -> int:
     try:
