@@ -142,10 +142,9 @@ def show(found: dict[str, list[dict[str, float]]]) -> None:
         cells = []
         for column in COLUMNS:
             values = [run[column] for run in runs]
-            digits = 0 if column in ("faults", "asked") else 2
-            cells.append(
-                f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"
-            )
+            digits = ".0f" if column in ("faults", "asked") else ".2f"
+            middle, least, greatest = (format(v, digits) for v in (statistics.median(values), min(values), max(values)))
+            cells.append(f"{middle} ({least} to {greatest})")
         table.add_row(name, *cells)
     Console(width=140).print(table)
 

@@ -174,8 +174,8 @@ class Column:
     def gather(self, rows: npt.NDArray[np.int64], item: int, out: Buffer) -> list[tuple[int, int, str]]:
         """Copies values of `item` bytes each. Returns faults as `decode` does: another size, or a wrong checksum."""
     def extents(self, rows: npt.NDArray[np.int64], gap: int) -> Extents:
-        """The pages of these rows' values, joined where no more than `gap` bytes of the column lie between them. Rows of
-        shards that have not been given have none. Raises IndexError for a row that doesn't exist."""
+        """The pages of these rows' values, joined where no more than `gap` bytes of the column lie between them. Rows
+        of shards that have not been given have none. Raises IndexError for a row that doesn't exist."""
     def gather_encoded(
         self,
         program: Program,
