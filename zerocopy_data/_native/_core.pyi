@@ -277,8 +277,8 @@ class Extents:
     def pieces(self) -> list[tuple[int, int]]:
         """(Address, bytes) of each run of pages."""
     def ask(self, room: int) -> int:
-        """Asks the kernel for the first of these runs, as far as they have no more than `room` bytes together, without
-        the GIL. Does not wait until they are there. Returns the bytes asked for."""
+        """Asks the kernel for the first of these pages, no more than `room` bytes of them, without the GIL. Does not wait
+        until they are there. Returns the bytes asked for."""
 
 class TokenStream:
     """Tokens in any number of runs, read as one stream. Any thread may read it.

@@ -166,10 +166,8 @@ class ReadAhead:
             self._left = BATCHES
         elif self._left:
             self._left -= 1
-            if (
-                not self._left and self._executor is not None
-            ):  # should data become cold again, nobody will have asked for the first pages
-                self._run(self._rest)
+            if not self._left and self._executor is not None:
+                self._run(self._rest)  # should data become cold again, nobody will have asked for the first pages
         return self._left > 0 and not self._useless
 
     def _work(self) -> None:

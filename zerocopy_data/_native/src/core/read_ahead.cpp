@@ -4,9 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <string>
-
 #include <stdexcept>
+#include <string>
 
 #include "core/fault.h"
 
@@ -75,8 +74,8 @@ std::size_t bytes_of(const std::vector<Extent>& extents) {
 std::size_t ask_for_pages(const std::vector<Extent>& extents, std::size_t room) {
   std::size_t asked = 0;
   for (const Extent& extent : extents) {
-    const std::size_t size = size_of(extent);
-    if (size > room - asked) break;
+    const std::size_t size = std::min(size_of(extent), (room - asked) & ~static_cast<std::size_t>(page_size() - 1));
+    if (size == 0) break;
     // An error is no matter: the pages come when they are touched.
     (void)madvise(const_cast<std::uint8_t*>(extent.begin), size, MADV_WILLNEED);
     asked += size;

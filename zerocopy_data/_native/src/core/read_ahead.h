@@ -27,8 +27,8 @@ std::vector<Extent> extents_of(const Table& table, const std::int64_t* rows, std
 
 std::size_t bytes_of(const std::vector<Extent>& extents);
 
-// Asks the kernel for the pages of extents in their order, as far as they have no more than `room` bytes together.
-// Returns how many bytes were asked for. Does not wait for them, but for a place in the disk's queue.
+// Asks the kernel for the pages of joined extents in their order, for no more than `room` bytes of them. Returns how many
+// bytes were asked for. Does not wait for them, but for a place in the disk's queue.
 std::size_t ask_for_pages(const std::vector<Extent>& extents, std::size_t room);
 
 }  // namespace zcd
