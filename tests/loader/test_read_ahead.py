@@ -8,6 +8,8 @@ import gc
 import itertools
 import mmap
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -457,3 +459,23 @@ def test_folders_of_files_are_passed_over() -> None:
     ahead.look_ahead(draw)
     assert (draw.drawn, ahead.asked) == (drawn, 0)
     ahead.close()
+
+
+SCRIPT = """
+import sys
+import zerocopy_data as zcd
+from zerocopy_data.loader import read_ahead
+faults = iter(range(1, 1 << 40))
+read_ahead.major_faults = lambda: next(faults)
+loader = zcd.DataLoader(zcd.open(sys.argv[1]), 4, shuffle=True, seed=0, num_workers=int(sys.argv[2]))
+iterator = iter(loader)
+next(iterator)
+assert iterator._ahead._executor is not None
+"""
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_interpreter_exits_quietly_with_a_live_iterator_that_reads_ahead(wide_path: Path, workers: int) -> None:
+    command = [sys.executable, "-W", "ignore::UserWarning", "-c", SCRIPT, str(wide_path), str(workers)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stderr) == (0, "")
