@@ -467,15 +467,14 @@ import zerocopy_data as zcd
 from zerocopy_data.loader import read_ahead
 faults = iter(range(1, 1 << 40))
 read_ahead.major_faults = lambda: next(faults)
-loader = zcd.DataLoader(zcd.open(sys.argv[1]), 4, shuffle=True, seed=0, num_workers=int(sys.argv[2]))
+loader = zcd.DataLoader(zcd.open(sys.argv[1]), 4, shuffle=True, seed=0, num_workers=2)
 iterator = iter(loader)
 next(iterator)
 assert iterator._ahead._executor is not None
 """
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_the_interpreter_exits_quietly_with_a_live_iterator_that_reads_ahead(wide_path: Path, workers: int) -> None:
-    command = [sys.executable, "-W", "ignore::UserWarning", "-c", SCRIPT, str(wide_path), str(workers)]
+def test_the_interpreter_exits_quietly_with_a_live_iterator_that_reads_ahead(wide_path: Path) -> None:
+    command = [sys.executable, "-W", "ignore::UserWarning", "-c", SCRIPT, str(wide_path)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert (ended.returncode, ended.stderr) == (0, "")
