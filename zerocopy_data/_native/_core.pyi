@@ -277,7 +277,7 @@ class Extents:
     def pieces(self) -> list[tuple[int, int]]:
         """(Address, bytes) of each run of pages."""
     def ask(self, room: int) -> int:
-        """Asks the kernel for the first of these pages, no more than `room` bytes of them, without the GIL. Does not wait
+        """Asks the kernel for the first of these pages, no more than `room` bytes, without the GIL. Does not wait
         until they are there. Returns the bytes asked for."""
 
 class TokenStream:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 # Batches drawn ahead at most, and batches without a sign of cold data after which no more is asked.
 BATCHES = 64
 # How many of an epoch's first batches are asked for to find out whether data is cold.
-FIRST = 8
+FIRST = 4
 # Bytes between two values that are read along with them: four pages more cost less than a second request.
 GAP = 16 << 10
 
