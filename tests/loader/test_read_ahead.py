@@ -246,7 +246,28 @@ def test_while_all_is_in_memory_only_an_epochs_first_batches_are_asked_for(wide:
         settled(ahead)
         assert len(ahead) < FIRST
     assert 0 < ahead.asked < (FIRST + 2) * 4 * (ROW + 4 * PAGE)
-    assert wait_until(lambda: not ahead._at_random)
+    assert wait_until(lambda: not ahead._at_random and not ahead_threads())
+    ahead.close()
+
+
+def test_data_that_becomes_cold_again_is_asked_for_again(
+    wide: zcd.ShardDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults = 0
+    monkeypatch.setattr(read_ahead, "major_faults", lambda: faults)
+    monkeypatch.setattr(read_ahead, "blocks_read", lambda: 0)
+    draw, ahead = Counted(150), ReadAhead(wide, 1 << 30, 2)
+    for begun in range(150):
+        if begun == 80:
+            assert len(ahead) == 0
+            assert wait_until(lambda: not ahead_threads())
+            faults += 1
+        ahead.next(draw)
+        ahead.look_ahead(draw)
+        settled(ahead)
+        if begun == 80:
+            assert draw.drawn == 81 + BATCHES
+            assert ahead._at_random
     ahead.close()
 
 

@@ -7,8 +7,9 @@ time, and they are there when the batch is made.
 While that goes on a page that is touched all the same comes alone: by itself the kernel reads all around it, 128 KiB
 as a rule and megabytes on some machines, most of which a shuffled order does not need.
 
-While everything is in memory nothing is asked, but for the first batches of an epoch. Whether data is cold is seen by
-two things: major faults of this process, and blocks that the asking itself has brought from a disk.
+While everything is in memory nothing is asked, but for the first batches of an epoch, and there is no thread. Whether
+data is cold is seen by two things: major faults of this process, and blocks that the asking itself has brought from a
+disk.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ class ReadAhead:
         self._waiting: deque[_Batch] = deque()  # of those drawn, those that nothing has been asked for
         self._outstanding = 0  # bytes asked for, of batches that have not begun
         self._begun = 0  # batches
-        self._working = self._closed = self._useless = self._at_random = False
+        self._working = self._closed = self._useless = self._at_random = self._resting = False
         self._columns: list[Locatable] | None = None
         self._executor: ThreadPoolExecutor | None = None
         self._pid = os.getpid()
@@ -155,6 +156,9 @@ class ReadAhead:
         self._run(self._work)
 
     def _run(self, task: Callable[[], None]) -> None:
+        if self._executor is not None and self._resting:
+            end_executor(self._executor)
+            self._executor, self._resting = None, False
         if self._executor is None:
             self._executor = ThreadPoolExecutor(1, thread_name_prefix="zcd-ahead")
         self._executor.submit(task)
@@ -168,6 +172,8 @@ class ReadAhead:
             self._left -= 1
             if not self._left and self._executor is not None:
                 self._run(self._rest)  # should data become cold again, nobody will have asked for the first pages
+                self._executor.shutdown(wait=False)  # the thread ends when it has done that
+                self._resting = True
         return self._left > 0 and not self._useless
 
     def _work(self) -> None:
