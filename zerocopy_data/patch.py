@@ -53,8 +53,8 @@ def patch() -> Patch:
     Swaps every name under which loaded modules of torch, Accelerate and transformers hold the class, so that modules
     imported afterwards get ours too. Modules of your own that have already imported it keep what they have: call this
     first. isinstance and issubclass against the swapped name hold for torch's class and ours alike. Loaders that
-    Accelerate builds anew keep `seed`, `on_error`, `stall_after`, `device`, `static` and `decode` of the zcd.DataLoader
-    that they come from.
+    Accelerate builds anew keep `seed`, `on_error`, `stall_after`, `device`, `static`, `decode` and `read_ahead` of the
+    zcd.DataLoader that they come from.
 
         zcd.patch()                        # for good, or until .undo() of what it returns
         with zcd.patch(): ...              # for a block

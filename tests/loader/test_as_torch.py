@@ -134,7 +134,7 @@ def test_the_signature_is_torchs_plus_our_keywords() -> None:
     torchs = inspect.signature(TorchDataLoader.__init__).parameters
     ours = inspect.signature(zcd.DataLoader.__init__).parameters
     assert [*torchs] == [*ours][: len(torchs)]
-    assert [*ours][len(torchs) :] == ["seed", "on_error", "stall_after", "device", "static", "decode"]
+    assert [*ours][len(torchs) :] == ["seed", "on_error", "stall_after", "device", "static", "decode", "read_ahead"]
     for name, parameter in torchs.items():
         assert (ours[name].default, ours[name].kind) == (parameter.default, parameter.kind)
 

@@ -265,3 +265,17 @@ def test_an_epoch_beyond_what_positions_can_count_is_refused(photos_path: Path) 
     mixed.set_epoch(2**60)
     with pytest.raises(zcd.ConfigError, match="2\\*\\*62"):
         mixed[0]
+
+
+def test_the_pages_of_all_sources_are_known_to_who_reads_ahead(tmp_path: Path, photos_path: Path) -> None:
+    few, many = (source.select("image") for source in parts(photos_path))
+    mixed = zcd.mix({few: 1, many: 1}, num_samples=10)
+    rows, _ = mixed.picks(np.arange(10))
+    column = mixed.native_column("image")
+    assert len(column.extents(rows, 0)) == 2
+    assert sum(extents.bytes for extents in column.extents(rows, 0)) > 0
+    np.arange(5000, dtype=np.uint16).tofile(tmp_path / "one.bin")
+    np.arange(5000, dtype=np.uint16).tofile(tmp_path / "two.bin")
+    streams = [zcd.windows(tmp_path / name, 32, dtype="uint16") for name in ("one.bin", "two.bin")]
+    tokens: Any = zcd.mix({streams[0]: 1, streams[1]: 1})
+    assert len(tokens.native_column("input").extents(tokens.rows(np.arange(10)), 0)) == 2

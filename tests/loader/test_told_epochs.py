@@ -123,12 +123,13 @@ def test_two_open_iterators_serve_each_its_own_epoch(photos: zcd.ShardDataset) -
 
 
 def test_options_are_found_through_wrappers_copies_and_only_for_their_dataset(photos: zcd.ShardDataset) -> None:
-    loader = seeded(photos, on_error="skip", stall_after=9, device="cpu")
+    loader = seeded(photos, on_error="skip", stall_after=9, device="cpu", read_ahead=7)
     loader = pickle.loads(pickle.dumps(loader))
     left = options_left(loader.dataset, Wrapped(Wrapped(loader.batch_sampler)), None)
     assert left is not None
     assert left.keywords() == {
         "seed": 3, "on_error": "skip", "stall_after": 9, "device": "cpu", "static": False, "decode": "cpu",
+        "read_ahead": 7,
     }  # fmt: skip
     assert options_left(photos, Wrapped(loader.batch_sampler), None) is None
     with zcd.patch():

@@ -182,6 +182,9 @@ class Column:
         places: npt.NDArray[np.int64] | None = None,
     ) -> list[tuple[int, int, str]]:
         """Copies values of `item` bytes each. Returns faults as `decode` does: another size, or a wrong checksum."""
+    def extents(self, rows: npt.NDArray[np.int64], gap: int) -> Extents:
+        """The pages of these rows' values, joined where no more than `gap` bytes of the column lie between them. Rows
+        of shards that have not been given have none. Raises IndexError for a row that doesn't exist."""
     def gather_encoded(
         self,
         program: Program,
@@ -279,6 +282,17 @@ class Permutation:
             ValueError: the buffers differ in length.
         """
 
+class Extents:
+    """Pages of mapped files, rising, none of them twice. Keeps the column that they are of alive."""
+
+    @property
+    def bytes(self) -> int: ...
+    def pieces(self) -> list[tuple[int, int]]:
+        """(Address, bytes) of each run of pages."""
+    def ask(self, room: int) -> int:
+        """Asks the kernel for the first of these pages, no more than `room` bytes, without the GIL. Does not wait
+        until they are there. Returns the bytes asked for."""
+
 class TokenStream:
     """Tokens in any number of runs, read as one stream. Any thread may read it.
 
@@ -295,6 +309,9 @@ class TokenStream:
     def __len__(self) -> int:
         """Tokens of all runs."""
 
+    def extents(self, starts: npt.NDArray[np.int64], reach: int, gap: int) -> Extents:
+        """The pages of windows of `reach` tokens: see `Column.extents`. Raises IndexError for a window that leaves the
+        stream."""
     def gather(
         self,
         starts: npt.NDArray[np.int64],

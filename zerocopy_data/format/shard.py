@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from .. import _native
 from ..errors import ShardDamagedError, ZcdError
-from ..memory.mapping import MAP_NORESERVE, map_file
+from ..memory.mapping import MAP_NORESERVE, advise, map_file
 from .columns import arrow_columns, stored_dtype
 from .fields import Bytes, Field, Image, Json, Scalar, Tensor, Text, Tokens
 from .integrity import check_offsets
@@ -72,6 +72,8 @@ class Shard:
         mapped = _map_file(self.path, entry.bytes)
         self._address = mapped.address
         self._view = memoryview(mapped).cast("B")
+        # The parts that are read here are small and far apart: what lies around each is not needed.
+        self.read_at_random(True)
         expected = [column for name, field in fields.items() for column in arrow_columns(name, field)]
         try:
             # use_threads would start Arrow's pool, which does not survive a fork.
@@ -89,6 +91,11 @@ class Shard:
         if self._starts[-1] != entry.rows:
             raise ShardDamagedError(self.path, f"it has {self._starts[-1]} rows, the manifest says {entry.rows}")
         self._chunks: dict[str, list[Chunk]] = {}
+        self.read_at_random(False)
+
+    def read_at_random(self, random: bool) -> None:
+        """Whether a page that is touched and not in memory comes alone, without its neighbours on the disk."""
+        advise(self._address, len(self._view), random)
 
     @property
     def columns(self) -> tuple[str, ...]:

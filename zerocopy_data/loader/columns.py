@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from .. import _native
 from ..format.fields import Image
-from ..format.reader import DatasetReader
+from ..format.reader import DatasetReader, Shard
 from ..image.program import ImageProgram
 from .native import RandomKey
 
@@ -28,6 +28,8 @@ class ShardColumn:
         height, width = 0, 0
         if isinstance(field, Image) and field.shape is not None:
             height, width = field.shape[:2]
+        self._mapped: list[Shard] = []
+        self._random = False
         self.native = _native.Column(reader.shard_starts.tolist(), raw_width=width, raw_height=height, verify=verify)
 
     def map(self, rows: npt.NDArray[np.int64]) -> None:
@@ -39,6 +41,9 @@ class ShardColumn:
         """
         for index in self.native.missing(rows):
             shard = self.reader.shard(index)
+            self._mapped.append(shard)
+            if self._random:
+                shard.read_at_random(True)
             chunks = shard.chunks(self.name)
             sums = [c.data for c in shard.chunks(f"{self.name}.crc32c")]
             self.native.set_shard(
@@ -48,6 +53,17 @@ class ShardColumn:
                     for c, s in zip(chunks, sums, strict=True)
                 ],
             )
+
+    def extents(self, rows: npt.NDArray[np.int64], gap: int) -> list[_native.Extents]:
+        """See `read_ahead.Locatable`. Raises what `map` raises."""
+        self.map(rows)
+        return [self.native.extents(rows, gap)]
+
+    def read_at_random(self, random: bool) -> None:
+        """See `read_ahead.Locatable`. Concerns all who read these shards in this process."""
+        self._random = random
+        for shard in self._mapped:
+            shard.read_at_random(random)
 
     def decode(
         self,

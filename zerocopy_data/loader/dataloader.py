@@ -20,7 +20,7 @@ from ..order.seed import seed_number
 from .epoch_sampler import EpochSampler
 from .native import NativeDataset, OwnOrder, ThreadServed
 from .process_iterator import ProcessIterator, why_not_supported
-from .sampler_chain import epoch_shuffle, leave_options, samplers, told_epoch
+from .sampler_chain import READ_AHEAD, epoch_shuffle, leave_options, samplers, told_epoch
 from .skipped import SkippedSamples
 
 # The thread engine, and with it Arrow and Pillow, is imported where a dataset needs it.
@@ -93,6 +93,11 @@ class DataLoader(TorchDataLoader[T_co]):
             measured to be fast (on a machine without a GPU, or without DALI, the CPU); or a decoder, as
             `zerocopy_data.device.decode.Dali(device='cpu')`. Samples, order, crops and flips are the same; pixels of
             another decoder differ a little from ours. What it does not take (PNG, CMYK, turned images) the CPU decodes.
+        read_ahead: Where threads make the batches of shards or token windows, in the order of an `EpochSampler`
+            (shuffle=True with seed= has one): while data has to come from the disk, the kernel is asked for so many
+            bytes of the batches that come next, beside those in the making. They are in the page cache then, not in
+            the process. 0 asks for nothing, and neither does data that is in memory. Not for folders of files
+            (`zcd.compile`), nor for other samplers, which may mind being asked early.
 
     Attributes:
         epoch: The epoch that the next `iter()` serves. Counts by itself; `set_epoch` sets it.
@@ -125,14 +130,18 @@ class DataLoader(TorchDataLoader[T_co]):
         device: str | int | torch.device | Staging | None = None,
         static: bool = False,
         decode: str | DecoderFactory | Shared = "cpu",
+        read_ahead: int = READ_AHEAD,
     ) -> None:
         if on_error not in ON_ERROR:
             raise ConfigError(f"on_error must be one of {', '.join(ON_ERROR)}, not {on_error!r}.")
         self.seed = seed = None if seed is None else seed_number(seed)
         if stall_after is not None and not stall_after > 0:
             raise ConfigError(f"stall_after is a number of seconds greater than 0, or None, not {stall_after!r}.")
+        if isinstance(read_ahead, bool) or not isinstance(read_ahead, int) or read_ahead < 0:
+            raise ConfigError(f"read_ahead is a number of bytes, 0 to ask for nothing, not {read_ahead!r}.")
         self.on_error = on_error
         self.stall_after = stall_after
+        self.read_ahead = read_ahead
         self.device, self.static = device, static
         self.staging = as_staging(device, static)
         # Whether batches travel to a device; on the CPU they are where they belong.

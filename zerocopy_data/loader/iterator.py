@@ -17,11 +17,14 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from ..errors import ZcdError
 from .copies import CopyIndices
 from .position_sampler import PositionBatches, gives_positions
+from .read_ahead import ReadAhead, order_is_ours
 from .sampler_chain import epoch_shuffle
 from .skipped import Skipped
 
 if TYPE_CHECKING:
     from .dataloader import DataLoader
+    from .decoding import DecodingEngine
+    from .thread_engine import ThreadEngine
 
 
 class ThreadIterator(_BaseDataLoaderIter):
@@ -84,8 +87,10 @@ class ThreadIterator(_BaseDataLoaderIter):
         self._engine = loader.engine(self._plan, depth)
         if self._beside is not None:
             self._engine.work_beside(self._beside)
+        ours = loader.read_ahead > 0 and order_is_ours(loader.batch_sampler)
+        self._ahead = ReadAhead(dataset, loader.read_ahead, self._engine.depth) if ours else None
         # Holds the engine, not the iterator: dropping the iterator (`break`) ends the threads.
-        self._finalizer = weakref.finalize(self, self._engine.close)
+        self._finalizer = weakref.finalize(self, _close, self._engine, self._ahead)
         if loader.num_workers:  # as torch's workers, which also draw from the sampler at once
             with self._ending_when_interrupted():
                 self._fill()
@@ -116,11 +121,17 @@ class ThreadIterator(_BaseDataLoaderIter):
 
     def _fill(self) -> None:
         while not self._exhausted and len(self._engine) < self._engine.depth:
-            indices = self._next_or_none()
+            indices = self._next_or_none() if self._ahead is None else self._ahead.next(self._next_or_none)
             if indices is None:
                 self._exhausted = True
                 break
             self._engine.submit(indices, self._key)
+            if self._ahead is not None:
+                self._ahead.look_ahead(self._next_or_none)
+
+    def _unserved(self) -> int:
+        """Batches drawn that have not been taken from the engine."""
+        return len(self._engine) + (0 if self._ahead is None else len(self._ahead))
 
     def _next_data(self) -> Any:
         if self._pid != os.getpid():
@@ -183,6 +194,14 @@ class ThreadIterator(_BaseDataLoaderIter):
             if self._pin_memory:
                 return _utils.pin_memory.pin_memory(batch, self._pin_memory_device)  # type: ignore[no-untyped-call]
             return batch
+
+
+def _close(engine: ThreadEngine | DecodingEngine, ahead: ReadAhead | None) -> None:
+    try:
+        engine.close()
+    finally:
+        if ahead is not None:
+            ahead.close()
 
 
 def _is_empty(batch: Any) -> bool:

@@ -16,7 +16,8 @@ from ..image.program import ImageProgram, ViewValues
 from ..order.mixture import Mixture
 from .copies import CopyIndex, Indices, integers, parted, sample_keys
 from .mix import MixedDataset
-from .native import Faults, JoinedColumns, NativeColumn, NativeDataset, RandomKey, SampleNumbers, ThreadServed
+from .native import Faults, JoinedColumns, NativeDataset, RandomKey, SampleNumbers, ThreadServed
+from .read_ahead import Locatable
 from .samples import ImageOptions
 
 Numbers = npt.NDArray[np.int64]
@@ -138,19 +139,36 @@ class NativeMix(ThreadServed, MixedDataset):
         return self.sources[number], row - int(self._starts[number])
 
 
-class MixedColumn:
-    """One column of all sources: a `native.NativeColumn`.
+class _Sources:
+    """Columns of all sources, as one that knows where rows lie: `read_ahead.Locatable`.
 
     Args:
         columns: One a source.
         parts: See `NativeMix.parts`.
     """
 
-    def __init__(
-        self, columns: Sequence[NativeColumn], parts: Callable[[Numbers], list[tuple[int, Numbers, Numbers]]]
-    ) -> None:
+    def __init__(self, columns: Sequence[Any], parts: Callable[[Numbers], list[tuple[int, Numbers, Numbers]]]) -> None:
         self._columns = columns
         self._parts = parts
+
+    def extents(self, rows: Numbers, gap: int) -> list[_native.Extents]:
+        """Those of each source that can say it."""
+        found: list[_native.Extents] = []
+        for number, _, own in self._parts(rows):
+            column = self._columns[number]
+            if isinstance(column, Locatable):
+                found += column.extents(own, gap)
+        return found
+
+    def read_at_random(self, random: bool) -> None:
+        """Likewise."""
+        for column in self._columns:
+            if isinstance(column, Locatable):
+                column.read_at_random(random)
+
+
+class MixedColumn(_Sources):
+    """One column of all sources: a `native.NativeColumn`."""
 
     def decode(
         self,
@@ -183,15 +201,14 @@ class MixedColumn:
         raise TypeError("a mix's images are decoded on the CPU")
 
 
-class JoinedMixedColumns(JoinedColumns):
-    """Columns that are filled together, of all sources: see `MixedColumn`."""
+class JoinedMixedColumns(_Sources, JoinedColumns):
+    """Columns that are filled together, of all sources."""
 
-    def __init__(
-        self, columns: Sequence[JoinedColumns], parts: Callable[[Numbers], list[tuple[int, Numbers, Numbers]]]
-    ) -> None:
-        self.names = columns[0].names
-        self._columns = columns
-        self._parts = parts
+    @property
+    def names(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The columns, in the dataset's order."""
+        names: tuple[str, ...] = self._columns[0].names
+        return names
 
     def gather_all(self, rows: Numbers, outs: list[memoryview], places: Numbers | None = None) -> Faults:
         """See `native.JoinedColumns`."""

@@ -15,6 +15,7 @@ from .position_sampler import PositionSampler
 if TYPE_CHECKING:
     from .dataloader import DataLoader
 
+READ_AHEAD = 128 << 20  # bytes: some batches of 256 photographs, beside those in the making
 _OPTIONS = "_zcd_options"
 _DEEPEST = 16  # wrappers; an object that names itself as what it wraps must not hold us up
 
@@ -30,6 +31,7 @@ class LoaderOptions:
     device: Any = None
     static: bool = False
     decode: Any = "cpu"
+    read_ahead: int = READ_AHEAD
 
     def keywords(self) -> dict[str, Any]:
         """As keywords of the constructor."""
@@ -40,6 +42,7 @@ class LoaderOptions:
             "device": self.device,
             "static": self.static,
             "decode": self.decode,
+            "read_ahead": self.read_ahead,
         }
 
 
@@ -82,6 +85,7 @@ def leave_options(loader: DataLoader[Any]) -> None:
         loader.device,
         loader.static,
         loader.decode,
+        loader.read_ahead,
     )
     carrier = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
     if options.keywords() == LoaderOptions(None, None, "raise", None).keywords() and not hasattr(carrier, _OPTIONS):

@@ -15,6 +15,7 @@ from ..device.request import Staging
 from ..errors import ConfigError
 from .dataloader import DataLoader
 from .draws import Mark, Start, TrackedSampler
+from .sampler_chain import READ_AHEAD
 from .stateful_iterators import (
     Progress,
     Resume,
@@ -83,6 +84,7 @@ class StatefulDataLoader(DataLoader[T_co]):
         device: str | int | torch.device | Staging | None = None,
         static: bool = False,
         decode: str | DecoderFactory | Shared = "cpu",
+        read_ahead: int = READ_AHEAD,
     ) -> None:
         if snapshot_every_n_steps is not None and snapshot_every_n_steps < 0:
             raise ConfigError(f"snapshot_every_n_steps={snapshot_every_n_steps}: a number of batches, or None.")
@@ -116,6 +118,7 @@ class StatefulDataLoader(DataLoader[T_co]):
             device=device,
             static=static,
             decode=decode,
+            read_ahead=read_ahead,
         )
 
     def state_dict(self) -> dict[str, Any]:

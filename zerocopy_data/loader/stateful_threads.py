@@ -44,4 +44,4 @@ class StatefulThreads(Counting, ThreadIterator):  # type: ignore[misc]
 
     def _consumed(self) -> int:
         assert self.progress.draws is not None
-        return self.progress.draws.drawn - len(self._engine)
+        return self.progress.draws.drawn - self._unserved()

@@ -67,7 +67,7 @@ class DataLoader(ZcdDataLoader[T_co], metaclass=_InPlaceOf):
 
 def _with_options_left(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """The keywords of a constructor's call, with the options of the loader that is built anew."""
-    if kwargs.keys() & {"seed", "on_error", "stall_after", "device", "static", "decode"}:
+    if kwargs.keys() & {"seed", "on_error", "stall_after", "device", "static", "decode", "read_ahead"}:
         return kwargs
     given = _SIGNATURE.bind_partial(None, *args, **kwargs).arguments
     left = options_left(given.get("dataset"), given.get("batch_sampler"), given.get("sampler"))

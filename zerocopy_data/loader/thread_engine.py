@@ -93,13 +93,14 @@ class ThreadEngine:
                 future.cancel()
         for executor in (self._makers, self._helpers):
             if executor is not None:
-                _end(executor)
+                end_executor(executor)
         if self._threads is not None:
             self._threads.release()
         self._queue.clear()
 
 
-def _end(executor: ThreadPoolExecutor) -> None:
+def end_executor(executor: ThreadPoolExecutor) -> None:
+    """Ends an executor and its threads, but for the one that this is called in."""
     executor.shutdown(wait=False, cancel_futures=True)
     # Not shutdown(wait=True): the garbage collector may end an iterator in one of its own threads, which can't join
     # itself. That thread ends as soon as it returns from here.

@@ -246,6 +246,13 @@ class WindowColumns(JoinedColumns):
         targets = outs[1] if len(outs) > 1 else None
         return self._native.gather(self._starts(rows), self._length, outs[0], targets, places)
 
+    def extents(self, rows: npt.NDArray[np.int64], gap: int) -> list[_native.Extents]:
+        """See `read_ahead.Locatable`."""
+        return [self._native.extents(self._starts(rows), self._length + len(self.names) - 1, gap)]
+
+    def read_at_random(self, random: bool) -> None:
+        """Flat files are always read so; the stream asks for what it needs of shards."""
+
 
 def _positive(value: int, name: str) -> int:
     try:

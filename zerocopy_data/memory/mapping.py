@@ -62,7 +62,12 @@ def map_file(
 
 def advise_random(mapped: ctypes.Array[ctypes.c_ubyte]) -> None:
     """Tells the kernel that a map is read at random places: a page that is touched comes without its neighbours."""
-    _MADVISE(ctypes.addressof(mapped), len(mapped), mmap.MADV_RANDOM)  # to refuse is the kernel's right
+    advise(ctypes.addressof(mapped), len(mapped), True)
+
+
+def advise(address: int, size: int, random: bool) -> None:
+    """The same of a part of a map that begins with a page, or that it is so no more."""
+    _MADVISE(address, size, mmap.MADV_RANDOM if random else mmap.MADV_NORMAL)  # to refuse is the kernel's right
 
 
 def _end(address: int, size: int, ended: Callable[[], object] | None) -> None:

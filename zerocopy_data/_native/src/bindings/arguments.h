@@ -41,6 +41,7 @@ void bind_images(nb::module_& m);
 void bind_loading(nb::module_& m);
 void bind_memory(nb::module_& m);
 void bind_order(nb::module_& m);
+void bind_read_ahead(nb::module_& m);
 void bind_tokens(nb::module_& m);
 
 }  // namespace zcd::py

@@ -36,5 +36,6 @@ NB_MODULE(_core, m) {
   zcd::py::bind_encoded(m);
   zcd::py::bind_memory(m);
   zcd::py::bind_order(m);
+  zcd::py::bind_read_ahead(m);
   zcd::py::bind_tokens(m);
 }

@@ -16,6 +16,7 @@
 
 #include "bindings/arguments.h"
 #include "bindings/columns.h"
+#include "bindings/read_ahead.h"
 
 namespace zcd::py {
 namespace {
@@ -60,6 +61,12 @@ class Tokens {
       outcomes = stream_->gather(picked, length, input, target);
     }
     return outcomes_list(outcomes);
+  }
+
+  Extents extents(const Rows& starts, std::int64_t reach, std::size_t gap) const {
+    if (reach < 1) throw std::invalid_argument("a window has at least one token");
+    nb::gil_scoped_release release;
+    return Extents{joined(stream_->extents(starts.data(), static_cast<std::int64_t>(starts.shape(0)), reach), gap)};
   }
 
  private:
@@ -122,7 +129,8 @@ void bind_tokens(nb::module_& m) {
       .def(nb::init<const std::string&, const std::vector<Tokens::Part>&>(), nb::arg("dtype"), nb::arg("parts"))
       .def("__len__", &Tokens::size)
       .def("gather", &Tokens::gather, nb::arg("starts"), nb::arg("length"), nb::arg("inputs"),
-           nb::arg("targets").none() = nb::none(), nb::arg("places").none() = nb::none());
+           nb::arg("targets").none() = nb::none(), nb::arg("places").none() = nb::none())
+      .def("extents", &Tokens::extents, nb::arg("starts"), nb::arg("reach"), nb::arg("gap"), nb::keep_alive<0, 1>());
 }
 
 }  // namespace zcd::py

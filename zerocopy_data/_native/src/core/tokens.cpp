@@ -123,14 +123,25 @@ bool TokenStream::check(const Run& run, std::int64_t begin, std::int64_t end) co
   return true;
 }
 
-void TokenStream::ask_for(const std::int64_t* starts, std::int64_t n, std::int64_t reach) const {
+void TokenStream::refuse_outside(const std::int64_t* starts, std::int64_t n, std::int64_t reach) const {
+  for (std::int64_t i = 0; i < n; ++i)
+    if (starts[i] < 0 || reach > size() || starts[i] > size() - reach)
+      throw std::out_of_range("a window from token " + std::to_string(starts[i]) + " on leaves the " +
+                              std::to_string(size()) + " tokens of the stream");
+}
+
+std::vector<Extent> TokenStream::extents(const std::int64_t* starts, std::int64_t n, std::int64_t reach) const {
+  refuse_outside(starts, n, reach);
   const auto item = static_cast<std::int64_t>(token_size(type_));
+  std::vector<Extent> out;
   for (std::int64_t i = 0; i < n; ++i)
     for (std::size_t r = run_of(starts[i]); r < runs_.size() && starts_[r] < starts[i] + reach; ++r) {
       const std::int64_t from = std::max(starts[i] - starts_[r], std::int64_t{0});
       const std::int64_t to = std::min(starts[i] + reach, starts_[r + 1]) - starts_[r];
-      ColdPages::Reading::ask(runs_[r].data + from * item, static_cast<std::size_t>((to - from) * item));
+      const std::uint8_t* const data = runs_[r].data;
+      out.push_back({data + from * item, data + to * item, data + (starts_[r + 1] - starts_[r]) * item});
     }
+  return out;
 }
 
 void TokenStream::ask_ahead(const std::int64_t* starts, std::int64_t n, std::int64_t reach) const {
@@ -154,14 +165,13 @@ std::vector<Outcome> TokenStream::gather(const Picks& picks, std::int64_t length
   const std::int64_t* const starts = picks.rows;
   const std::int64_t n = picks.n;
   const std::int64_t reach = length + (targets != nullptr ? 1 : 0);
-  for (std::int64_t i = 0; i < n; ++i)
-    if (starts[i] < 0 || reach > size() || starts[i] > size() - reach)
-      throw std::out_of_range("a window from token " + std::to_string(starts[i]) + " on leaves the " +
-                              std::to_string(size()) + " tokens of the stream");
+  refuse_outside(starts, n, reach);
   const Place put = placing(type_);
   const auto item = static_cast<std::int64_t>(token_size(type_));
   const ColdPages::Reading reading(pages_);
-  if (reading.asking()) ask_for(starts, n, reach);
+  if (reading.asking())
+    for (const Extent& extent : extents(starts, n, reach))
+      ColdPages::Reading::ask(extent.begin, static_cast<std::size_t>(extent.end - extent.begin));
   ask_ahead(starts, n, reach);
   std::vector<Outcome> outcomes(static_cast<std::size_t>(n));
   for (std::int64_t i = 0; i < n; ++i) {

@@ -8,6 +8,7 @@
 
 #include "core/batch.h"
 #include "core/cold_pages.h"
+#include "core/read_ahead.h"
 
 namespace zcd {
 
@@ -40,6 +41,9 @@ class TokenStream {
   // window leaves the stream.
   std::vector<Outcome> gather(const Picks& starts, std::int64_t length, std::int64_t* inputs, std::int64_t* targets) const;
 
+  // Where windows of `reach` >= 1 tokens from starts[0..n) on lie. Throws as `gather` does.
+  std::vector<Extent> extents(const std::int64_t* starts, std::int64_t n, std::int64_t reach) const;
+
  private:
   struct Run {
     const std::uint8_t* data;  // of the first token
@@ -47,7 +51,7 @@ class TokenStream {
     std::unique_ptr<std::atomic<bool>[]> sound;  // by document
   };
   std::size_t run_of(std::int64_t token) const;
-  void ask_for(const std::int64_t* starts, std::int64_t n, std::int64_t reach) const;
+  void refuse_outside(const std::int64_t* starts, std::int64_t n, std::int64_t reach) const;
   // Where windows lie side by side, in their order, and a block ends among them: asks for the block after the next one.
   void ask_ahead(const std::int64_t* starts, std::int64_t n, std::int64_t reach) const;
   // Whether all documents that hold tokens [begin, end) of a run are what was written.
