@@ -269,3 +269,13 @@ def test_a_place_late_in_a_long_epoch_is_loaded_at_once() -> None:
     last = next(iter(sampler))
     assert time.process_time() - begin < 0.005
     assert last == sampler.batches()[batches - 1].tolist()
+
+
+def test_an_epoch_told_after_it_began_is_the_next_one() -> None:
+    lengths = np.arange(1, 300)
+    sampler = zcd.BucketBatchSampler(lengths, 600, seed=3)
+    first = list(sampler)
+    begun = iter(sampler)
+    sampler.set_epoch(1)
+    assert list(begun) == first
+    assert sorted(itertools.chain.from_iterable(sampler)) == list(range(299))

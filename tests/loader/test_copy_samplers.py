@@ -92,6 +92,47 @@ def test_a_state_of_other_weights_is_refused(photos_path: Path) -> None:
         other.load_state_dict(loader.state_dict())
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda seed: zcd.EpochSampler(ROWS, seed),
+        lambda seed: zcd.WeightedSampler([1.0] * ROWS, seed=seed),
+        lambda seed: zcd.ClassBalancedSampler(LABELS, seed=seed),
+        lambda seed: zcd.RepeatedSampler(ROWS, seed=seed),
+    ],
+)
+def test_a_state_of_another_seed_of_the_sampler_is_refused(photos_path: Path, make: Callable[[int], Any]) -> None:
+    loader = loader_of(photos_path, make(2**64 - 1))
+    next(iter(loader))
+    state = loader.state_dict()
+    assert len(pickle.dumps(state)) < 200
+    with pytest.raises(zcd.ConfigError, match="order would be another"):
+        loader_of(photos_path, make(2)).load_state_dict(state)
+
+
+class Own(zcd.EpochSampler):
+    """A sampler of a user's, with another order than ours."""
+
+    def __iter__(self) -> Any:
+        return iter(torch.randperm(self.size).tolist())
+
+
+def test_a_subclass_with_an_order_of_its_own_resumes_too(photos_path: Path) -> None:
+    torch.manual_seed(1)
+    loader = loader_of(photos_path, Own(ROWS))
+    state = pickle.loads(pickle.dumps(loader.state_dict()))
+    expected = samples_of(loader)
+    torch.manual_seed(2)
+    resumed = loader_of(photos_path, Own(ROWS))
+    resumed.load_state_dict(state)
+    assert samples_of(resumed) == expected
+
+
+def test_over_other_peoples_datasets_each_epoch_draws_anew() -> None:
+    loader: Any = zcd.DataLoader(torch.arange(ROWS), 8, sampler=zcd.WeightedSampler([1.0] * ROWS))  # type: ignore[arg-type]
+    assert torch.cat(list(loader)).tolist() != torch.cat(list(loader)).tolist()
+
+
 @pytest.mark.parametrize("kind", MADE)
 def test_in_torchs_loader_they_are_samplers_like_others(photos_path: Path, kind: str) -> None:
     sampler = MADE[kind]()
@@ -148,6 +189,12 @@ def test_keys_of_copies_are_never_rows() -> None:
         lambda: zcd.RepeatedSampler(5, 0),
         lambda: zcd.RepeatedSampler(5, 2, 11),
         lambda: zcd.RepeatedSampler(5, rank=1),
+        lambda: zcd.RepeatedSampler(5, rank="0", world_size=1),  # type: ignore[arg-type]
+        lambda: zcd.EpochSampler(1.5),  # type: ignore[arg-type]
+        lambda: zcd.EpochSampler("5"),  # type: ignore[arg-type]
+        lambda: zcd.EpochSampler(float("nan")),  # type: ignore[arg-type]
+        lambda: zcd.EpochSampler(2**63),
+        lambda: zcd.EpochSampler(50, shuffle="window", window=1.5),  # type: ignore[arg-type]
     ],
 )
 def test_senseless_arguments_are_refused(make: Callable[[], Any]) -> None:

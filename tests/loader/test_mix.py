@@ -187,7 +187,11 @@ def test_in_torchs_loader_and_subsets_it_is_the_same_epoch() -> None:
 def test_a_subset_of_a_mix_goes_through_threads(photos_path: Path) -> None:
     mixed = mixed_of(photos_path)
     every = samples_of(zcd.DataLoader(mixed, 10, seed=7))
-    assert samples_of(zcd.DataLoader(Subset(mixed, [7, 3, 99]), 2, seed=7)) == [every[7], every[3], every[99]]
+    some = zcd.DataLoader(mixed.subset([7, 3, 99]), 2, seed=7)
+    assert samples_of(some) == [every[7], every[3], every[99]]
+    assert {number for number, _ in samples_of(some)} != {every[i][0] for i in (7, 3, 99)}  # the next epoch's
+    with pytest.raises(zcd.ConfigError, match="subset"):
+        zcd.DataLoader(Subset(mixed, [7, 3, 99]), 2, seed=7)
 
 
 def test_windows_of_several_streams_are_read_where_they_lie(tmp_path: Path) -> None:
@@ -248,7 +252,16 @@ def test_what_makes_no_sense_is_refused(photos_path: Path) -> None:
         lambda: zcd.mix({few: 1, other_ops: 1}),
         lambda: zcd.mix({few: 1, many.select("number"): 1}),
         lambda: zcd.mix({few: 1, many.as_tuple(): 1}),
+        lambda: zcd.mix({few: 1, many: 1}, schedule={5: {few: 1, other_ops: 1}}),
+        lambda: zcd.mix({few: 1, many: 1}, schedule={5: 1}),  # type: ignore[dict-item]
+        lambda: zcd.mix({few: 1, many: 1}, schedule=[1]),  # type: ignore[arg-type]
+        lambda: zcd.mix({few: 1, many: 1}, num_samples=2**63),
+        lambda: zcd.mix({few: 1, zcd.mix({many: 1}): 1}),
+        lambda: zcd.mix({few: 1, Subset(zcd.mix({many: 1}), [1]): 1}),
         lambda: zcd.DataLoader(zcd.mix({few: 1, many: 1}), 8, shuffle=True),
+        lambda: zcd.DataLoader(zcd.mix({few: 1, many: 1}), 8, sampler=zcd.RepeatedSampler(57)),
+        lambda: zcd.DataLoader(zcd.mix({few: 1, many: 1}), 8, sampler=zcd.mix({many: 1}).sampler()),
+        lambda: zcd.DataLoader(named_of({0: 1.0}, {0: 5}), 8, seed=3),
         lambda: zcd.DataLoader(zcd.mix({few: 1, many: 1}), 8, decode="gpu", device="cuda"),
     ):
         with pytest.raises(zcd.ConfigError):
@@ -265,6 +278,34 @@ def test_an_epoch_beyond_what_positions_can_count_is_refused(photos_path: Path) 
     mixed.set_epoch(2**60)
     with pytest.raises(zcd.ConfigError, match="2\\*\\*62"):
         mixed[0]
+    for epoch in (2**57, 2**62, 2**63 - 1, 2**70, -1):
+        mixed.set_epoch(epoch)
+        with pytest.raises(zcd.ConfigError, match="epoch"):
+            mixed[0]
+        sampler = mixed.sampler()
+        sampler.set_epoch(epoch)
+        with pytest.raises(zcd.ConfigError, match="epoch"):
+            iter(sampler)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_epochs_of_other_peoples_datasets_are_counted_too(workers: int) -> None:
+    for persistent in {False, workers > 0}:
+        mixed = named_of({0: 1.0, 1: 1.0}, {0: 50, 1: 50}, num_samples=40)
+        loader = zcd.StatefulDataLoader(mixed, 10, num_workers=workers, persistent_workers=persistent)
+        epochs = [[int(index) for _, indices in loader for index in indices] for _ in range(3)]
+        told: Any = zcd.DataLoader(named_of({0: 1.0, 1: 1.0}, {0: 50, 1: 50}, num_samples=40), 10)
+        told.set_epoch(2)
+        assert [int(index) for _, indices in told for index in indices] == epochs[2]
+        assert len({tuple(epoch) for epoch in epochs}) == 3
+
+
+def test_a_state_of_another_subset_of_the_mix_is_refused(photos_path: Path) -> None:
+    mixed = mixed_of(photos_path)
+    loader = zcd.StatefulDataLoader(mixed.subset(range(10)), 5, seed=7)
+    next(iter(loader))
+    with pytest.raises(zcd.ConfigError, match="order would be another"):
+        zcd.StatefulDataLoader(mixed.subset(range(20, 30)), 5, seed=7).load_state_dict(loader.state_dict())
 
 
 def test_the_pages_of_all_sources_are_known_to_who_reads_ahead(tmp_path: Path, photos_path: Path) -> None:

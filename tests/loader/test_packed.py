@@ -123,3 +123,32 @@ def test_a_packing_of_other_lengths_is_refused() -> None:
 def test_more_tokens_than_cu_seqlens_counts_are_refused() -> None:
     with pytest.raises(zcd.ConfigError, match=r"take\(rows\)"):
         zcd.pack_sequences(documents_of([2]), 2**31)
+
+
+def test_a_dataset_of_documents_is_taken_as_it_is(tmp_path: Any) -> None:
+    documents = [list(range(length)) for length in (5, 3, 9, 1)]
+    with zcd.DatasetWriter(tmp_path / "docs", {"tokens": zcd.Tokens("uint16"), "id": zcd.Scalar("int64")}) as writer:
+        for number, tokens in enumerate(documents):
+            writer.write({"tokens": tokens, "id": number})
+    ds = zcd.open(tmp_path / "docs")
+    expected = zcd.pack_sequences([torch.tensor(tokens) for tokens in documents], 10)
+    for given_ in (ds.select("tokens"), ds.as_tuple("tokens")):
+        assert torch.equal(zcd.pack_sequences(given_, 10).tokens, expected.tokens)
+        packing = zcd.pack_rows(zcd.lengths(ds, "tokens"), 10)
+        assert torch.equal(zcd.pack_sequences(given_, packing).tokens, expected.tokens)
+    with pytest.raises(zcd.ConfigError, match="2 columns"):
+        zcd.pack_sequences(ds, 10)
+
+
+def test_tokens_that_the_dtype_cannot_hold_are_refused() -> None:
+    documents = [torch.tensor([1, 70_000])]
+    with pytest.raises(zcd.ConfigError, match="beyond torch"):
+        zcd.pack_sequences(documents, 4, dtype=torch.int16)
+    small = zcd.pack_sequences([torch.tensor([1, 7])], 4, dtype=torch.int16)
+    assert small.tokens.tolist() == [[1, 7, 0, 0]]
+
+
+@pytest.mark.parametrize("rows", [[True, False], [0.9], np.array([1.0])])
+def test_rows_that_are_no_numbers_of_rows_are_refused(rows: Any) -> None:
+    with pytest.raises(TypeError, match="integers"):
+        zcd.pack_rows([3, 4], 5).take(rows)

@@ -211,7 +211,7 @@ def settled(ahead: ReadAhead) -> None:
 
 @pytest.mark.usefixtures("cold")
 def test_no_more_is_asked_for_than_the_budget_allows(wide: zcd.ShardDataset) -> None:
-    each = ShardColumn(wide.reader, "data", True).extents(np.arange(4), 0).bytes
+    each = ShardColumn(wide.reader, "data", True).extents(np.arange(4), 0)[0].bytes
     budget = 5 * each + each // 2
     draw, ahead = Counted(150), ReadAhead(wide.select(["data"]), budget, 2)
     begun = 0

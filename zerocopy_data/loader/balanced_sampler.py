@@ -54,8 +54,8 @@ class ClassBalancedSampler(PositionSampler):
         self._known = zlib.crc32(self._labels.tobytes())
         super().__init__(epoch_size(num_samples, len(array)), seed, rank, world_size, uneven)
 
-    def describe(self) -> str:
-        """What the order depends on beside size, seed and epoch, for states that must find it again."""
+    def rule(self) -> str:
+        """See `PositionSampler`."""
         return f"balanced({self._known:08x})"
 
     def order(self) -> CopyOrder:

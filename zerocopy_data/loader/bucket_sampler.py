@@ -145,10 +145,15 @@ class BucketBatchSampler(SharedOrder, Sampler[list[int]]):
     def __iter__(self) -> Iterator[list[int]]:
         start, self._start = self._start, 0
         self._place = (self.epoch, start)
-        return self._serve(start)
+        return self._serve(self.epoch, start)
 
-    def _serve(self, start: int) -> Iterator[list[int]]:
-        epoch, batches, share = self.epoch, self.batches(), self._share(start)
+    def _serve(self, epoch: int, start: int) -> Iterator[list[int]]:
+        # A generator begins at its first draw, by when another epoch may have been told.
+        told, self.epoch = self.epoch, epoch
+        try:
+            batches, share = self.batches(), self._share(start)
+        finally:
+            self.epoch = told
         for step in range(len(share)):
             self._place = (epoch, share.served(step + 1))
             yield batches[int(share.positions(step, step + 1)[0])].tolist()

@@ -20,7 +20,7 @@ from ..order.seed import seed_number
 from .epoch_sampler import EpochSampler
 from .native import NativeDataset, OwnOrder, ThreadServed
 from .process_iterator import ProcessIterator, why_not_supported
-from .sampler_chain import READ_AHEAD, epoch_shuffle, leave_options, samplers, told_epoch
+from .sampler_chain import READ_AHEAD, epoch_shuffle, leave_options, samplers, take_own_order, told_epoch
 from .skipped import SkippedSamples
 
 # The thread engine, and with it Arrow and Pillow, is imported where a dataset needs it.
@@ -163,11 +163,10 @@ class DataLoader(TorchDataLoader[T_co]):
         self.skipped = SkippedSamples()
         self._plan: BatchPlan | None = None
         native = native_base(dataset)
-        if isinstance(dataset, OwnOrder) and sampler is None and batch_sampler is None:
-            if shuffle:
-                raise ConfigError("shuffle=True over a mix, which comes in an order of its own: leave shuffle out.")
-            sampler, shuffle = dataset.sampler(0, 1), None
+        sampler = take_own_order(dataset, shuffle, sampler, batch_sampler)
         if seed is not None:
+            if native is None and isinstance(dataset, OwnOrder):
+                raise ConfigError("seed= over a mix of other people's datasets: leave it out, the mix has its own.")
             if native is None:
                 raise ConfigError(
                     f"seed= needs a ShardDataset or a compiled dataset, not {type(dataset).__name__}: give torch's "
@@ -295,7 +294,16 @@ class DataLoader(TorchDataLoader[T_co]):
         # Native columns, memory and streams don't pickle.
         return {**self.__dict__, "_plan": None, "_stager": None, "_served_by": None, "_decoders": None}
 
+    def _count_epoch(self) -> None:
+        """Tells a sampler of ours the epoch that torch's iterator is about to serve."""
+        sampler = epoch_shuffle(self)
+        if sampler is not None:
+            sampler.set_epoch(self.begin_epoch())
+            self._told_epoch = told_epoch(self)
+
     def __iter__(self) -> Any:
+        if self._iterator is not None and self.persistent_workers and not self.uses_threads():
+            self._count_epoch()  # torch's class begins anew with the iterator that it has
         return self._staged(super().__iter__())
 
     def _staged(self, host: Any) -> Any:
@@ -379,6 +387,7 @@ class DataLoader(TorchDataLoader[T_co]):
         if self.uses_threads():
             return self._thread_iterator()
         if self.seed is None:
+            self._count_epoch()
             return self._torch_iterator()
         return self._seeded_torch_iterator(self.seed)
 

@@ -25,7 +25,7 @@ import torch
 from torch.utils.data import BatchSampler, RandomSampler
 
 from ..errors import ConfigError
-from .position_sampler import PositionIndices, PositionSampler
+from .position_sampler import PositionIndices, PositionSampler, gives_positions
 from .process_ranks import SharedOrder
 
 
@@ -124,7 +124,7 @@ class TrackedSampler:
         self.batches = self._indices if type(self._indices) is BatchSampler else None
         self.source: Any = self._indices if self.batches is None else self.batches.sampler
         # Whose epochs the loader counts: it says which one is served.
-        self.counted = isinstance(self.source, PositionSampler) and (loader.seed is not None or loader.uses_threads())
+        self.counted = isinstance(self.source, PositionSampler)
         self.arrays = loader.uses_threads()  # torch's fetchers want lists
         self.every = every
         self.ahead = ahead
@@ -191,7 +191,7 @@ class Draws(Iterator[Any]):
 
     def prime(self) -> None:
         """Makes the first draw now, so that everything that it depends on is known."""
-        if not self._begun and not isinstance(self._sampler.source, PositionSampler):
+        if not self._begun and not gives_positions(self._sampler.source):
             try:
                 self._waiting.append(self._draw())
             except StopIteration:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..errors import ConfigError
+from ..order.seed import whole_number
 from .position_sampler import Order, PositionSampler
 
 SHUFFLES = ("full", "window", "none")
@@ -58,12 +59,13 @@ class EpochSampler(PositionSampler):
             )
         super().__init__(size, seed, rank, world_size, uneven)
         self.shuffle = shuffle
-        self.window, self.block = window, block
+        self.window = None if window is None else whole_number(window, "window", 1)
+        self.block = None if block is None else whole_number(block, "block", 1)
         if window is not None:
             self.order()
 
-    def describe(self) -> str:
-        """What the order depends on beside size, seed and epoch, for states that must find it again."""
+    def rule(self) -> str:
+        """See `PositionSampler`."""
         parts = [f"{name}={value}" for name, value in (("window", self.window), ("block", self.block)) if value]
         return f"EpochSampler({', '.join([self.shuffle, *parts])})"
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from torch.utils.data import Subset
 
 from .copies import Indices, integers, parted, sample_keys
 
@@ -128,6 +129,13 @@ class OwnOrder:
     def sampler(self, rank: int | None = None, world_size: int | None = None, uneven: str = "pad") -> Any:
         """The order as a torch Sampler, shared among ranks."""
         raise NotImplementedError
+
+
+def own_order(dataset: Any) -> OwnOrder | None:
+    """The dataset, or that which a torch Subset of it selects from, where it has an order of its own."""
+    while type(dataset) is Subset:
+        dataset = dataset.dataset
+    return dataset if isinstance(dataset, OwnOrder) else None
 
 
 class NativeDataset(Protocol):

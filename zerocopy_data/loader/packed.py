@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -60,7 +61,8 @@ def pack_sequences(
         batch = zcd.pack_sequences(documents, packing.take(range(8)))
 
     Args:
-        sequences: 1-D tensors (on the CPU) or arrays of tokens, by document.
+        sequences: 1-D tensors (on the CPU) or arrays of tokens, by document; or a dataset that has them as its only
+            column: zcd.open(…, columns=["tokens"]).
         packing: The rows, from `pack_rows` over the lengths of these sequences; or a row's length, to pack all of them.
         pad_value: What fills the rows' ends.
         dtype: Of the tokens returned, whatever they are stored as.
@@ -74,10 +76,10 @@ def pack_sequences(
 
     Raises:
         ConfigError: an argument makes no sense, a document is longer than a row and nothing is said of it, or one is
-            shorter than the packing says.
+            shorter than the packing says, or has tokens that `dtype` can't hold.
     """
     if not isinstance(packing, PackedRows):
-        lengths = np.fromiter((len(sequences[i]) for i in range(len(sequences))), np.int64, len(sequences))
+        lengths = np.fromiter((len(_tokens(sequences[i], i)) for i in range(len(sequences))), np.int64, len(sequences))
         packing = pack_rows(lengths, packing, method=method, long=long, seed=seed, epoch=epoch)
     elif (method, long, seed, epoch) != ("best_fit", "error", 0, 0):
         raise ConfigError("method, long, seed and epoch have been settled by the packing: give them to pack_rows().")
@@ -116,13 +118,37 @@ def _write(out: torch.Tensor, sequences: Documents, packing: PackedRows, starts:
         starts.tolist(), packing.documents.tolist(), packing.begins.tolist(), packing.lengths.tolist(), strict=True
     )
     for start, document, begin, length in pieces:
-        piece = as_tensor(sequences[document][begin : begin + length])
+        piece = as_tensor(_tokens(sequences[document], document)[begin : begin + length])
         if piece.shape != (length,):
             raise ConfigError(
                 f"document {document} has no tokens {begin} … {begin + length - 1} in one dimension: pack_rows() was "
                 "given other lengths. Give it those of these sequences."
             )
+        if not holds(out.dtype, piece):
+            raise ConfigError(f"document {document} has tokens beyond {out.dtype}: give dtype= one that holds them.")
         out[start : start + length] = piece
+
+
+def _tokens(sample: Any, document: int) -> Any:
+    """The tokens of a sample, where a dataset has them as its only column."""
+    if isinstance(sample, Mapping):
+        sample = tuple(sample.values())
+    if not isinstance(sample, tuple):
+        return sample
+    if len(sample) != 1:
+        raise ConfigError(f"document {document} is a sample of {len(sample)} columns: ds.select() that of the tokens.")
+    return sample[0]
+
+
+def holds(dtype: torch.dtype, values: torch.Tensor) -> bool:
+    """Whether integers of a dtype can have these values: of a wider dtype they are looked at."""
+    if dtype.is_floating_point or values.dtype.is_floating_point or not values.numel():
+        return True
+    there, here = torch.iinfo(dtype), torch.iinfo(values.dtype)
+    if there.min <= here.min and here.max <= there.max:
+        return True
+    low, high = torch.aminmax(values.to(torch.int64))
+    return there.min <= int(low) and int(high) <= there.max
 
 
 def as_tensor(values: Any) -> torch.Tensor:

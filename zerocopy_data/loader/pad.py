@@ -37,6 +37,8 @@ class PadCollate:
     Samples are such values themselves, or dicts, tuples or lists of them, and come out as torch's default collation
     has them; so do the columns that are not padded.
 
+    Values keep the dtype that is stored: `.values.long()` where a model wants int64.
+
     In worker processes a large result is written straight into the slot that carries it to the training process.
 
     Args:

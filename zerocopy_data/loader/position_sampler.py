@@ -11,7 +11,7 @@ import numpy.typing as npt
 from torch.utils.data import Sampler
 
 from ..order.ranks import RankShare
-from ..order.seed import seed_number
+from ..order.seed import seed_number, whole_number
 from .copies import CopyIndices
 from .process_ranks import ProcessRanks, SharedOrder
 
@@ -52,12 +52,20 @@ class PositionSampler(SharedOrder, Sampler[int]):
     """
 
     def __init__(self, size: int, seed: int, rank: int | None, world_size: int | None, uneven: str) -> None:
-        self.size = size
+        self.size = whole_number(size, "size", 0)
         self.seed = seed_number(seed)
         self.uneven = uneven
         self.epoch = 0
         self._ranks = ProcessRanks(rank, world_size)
         self.share()  # refuses what makes no sense
+
+    def describe(self) -> str:
+        """What the order depends on beside size and epoch, for states that must find it again."""
+        return f"{self.rule()}, seed={self.seed & 0xFFFFFFFFFFFFFFFF:x}"
+
+    def rule(self) -> str:
+        """The same without the seed."""
+        raise NotImplementedError
 
     def order(self) -> Order | CopyOrder | None:
         """Samples by position, for this epoch. None for the natural order."""

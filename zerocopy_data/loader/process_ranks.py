@@ -6,6 +6,7 @@ import sys
 from dataclasses import dataclass
 
 from ..errors import ConfigError
+from ..order.seed import whole_number
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,9 @@ class ProcessRanks:
             raise ConfigError(
                 f"rank={self.rank}, world_size={self.world_size}: give both, or none to ask torch.distributed."
             )
+        if self.rank is not None:
+            object.__setattr__(self, "rank", whole_number(self.rank, "rank", 0))
+            object.__setattr__(self, "world_size", whole_number(self.world_size, "world_size", 1))
 
     def now(self) -> tuple[int, int]:
         """(Rank, ranks)."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from ..errors import ConfigError
 from ..order.repeated import RepeatedOrder
+from ..order.seed import whole_number
 from .position_sampler import CopyOrder, PositionSampler
 from .weighted_sampler import epoch_size
 
@@ -45,12 +44,9 @@ class RepeatedSampler(PositionSampler):
         world_size: int | None = None,
         uneven: str = "pad",
     ) -> None:
-        for name, value in (("size", size), ("repeats", repeats)):
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-                raise ConfigError(f"{name}={value!r}: a number, at least 1.")
-        self.repeats = int(repeats)
-        self._samples = int(size)
-        usual = self._samples if size < _ROUND else self._samples // _ROUND * _ROUND
+        self.repeats = whole_number(repeats, "repeats", 1, 1 << 20)
+        self._samples = whole_number(size, "size", 1, 1 << 40)
+        usual = self._samples if self._samples < _ROUND else self._samples // _ROUND * _ROUND
         count = epoch_size(num_samples, usual)
         if count > self._samples * self.repeats:
             raise ConfigError(
@@ -58,8 +54,8 @@ class RepeatedSampler(PositionSampler):
             )
         super().__init__(count, seed, rank, world_size, uneven)
 
-    def describe(self) -> str:
-        """What the order depends on beside size, seed and epoch, for states that must find it again."""
+    def rule(self) -> str:
+        """See `PositionSampler`."""
         return f"repeated({self._samples}, {self.repeats})"
 
     def order(self) -> CopyOrder:

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..errors import ConfigError
+from .native import own_order
 from .position_sampler import PositionSampler
 
 if TYPE_CHECKING:
@@ -61,6 +63,25 @@ def epoch_shuffle(loader: DataLoader[Any]) -> PositionSampler | None:
     """The sampler that the loader draws from, where that is one of ours: behind shuffle=True with seed=, or given."""
     chain = samplers(loader.batch_sampler, loader.sampler)
     return next((sampler for sampler in chain if isinstance(sampler, PositionSampler)), None)
+
+
+def take_own_order(dataset: Any, shuffle: bool | None, sampler: Any, batch_sampler: Any) -> Any:
+    """The sampler for a dataset that has an order of its own: the one given, or its own for all samples.
+
+    Raises:
+        ConfigError: what was given has another order.
+    """
+    mixed = own_order(dataset)
+    if mixed is None:
+        return sampler
+    if mixed is not dataset:
+        raise ConfigError("a torch Subset of a mix would stay in its first epoch: use mixed.subset(…), or mix subsets.")
+    own = mixed.sampler(0, 1)
+    known = own.describe()
+    given = [one for one in samplers(sampler, batch_sampler) if isinstance(one, PositionSampler)]
+    if shuffle or any(one.describe() != known for one in given):
+        raise ConfigError("a mix comes in an order of its own: leave shuffle out; no sampler, or its own .sampler().")
+    return own if sampler is None and batch_sampler is None else sampler
 
 
 def told_epoch(loader: DataLoader[Any]) -> int | None:

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import ConfigError
+from ..order.seed import whole_number
 from ..order.weighted import DrawnOrder, fingerprint, weights_array, without_replacement
 from .position_sampler import CopyOrder, Order, PositionSampler
 
@@ -57,8 +58,8 @@ class WeightedSampler(PositionSampler):
         self._known = fingerprint(self._weights)
         super().__init__(size, seed, rank, world_size, uneven)
 
-    def describe(self) -> str:
-        """What the order depends on beside size, seed and epoch, for states that must find it again."""
+    def rule(self) -> str:
+        """See `PositionSampler`."""
         return f"weighted({self._known:08x}, {'with' if self.replacement else 'without'})"
 
     def order(self) -> Order | CopyOrder:
@@ -75,8 +76,4 @@ def epoch_size(num_samples: Any, default: int) -> int:
     Raises:
         ConfigError: it is no number of samples.
     """
-    if num_samples is None:
-        return default
-    if isinstance(num_samples, bool) or not isinstance(num_samples, int | np.integer) or num_samples < 1:
-        raise ConfigError(f"num_samples={num_samples!r}: samples of an epoch, at least 1.")
-    return int(num_samples)
+    return default if num_samples is None else whole_number(num_samples, "num_samples", 1)

@@ -56,8 +56,12 @@ class PackedRows:
 
         Raises:
             IndexError: a row is outside.
+            TypeError: rows are no integers.
         """
-        chosen = np.asarray(rows, np.int64).reshape(-1)
+        asked = np.asarray(rows)
+        if asked.size and asked.dtype.kind not in "iu":
+            raise TypeError(f"rows are integers, not {asked.dtype}")
+        chosen = asked.astype(np.int64, copy=False).reshape(-1)
         if chosen.size and not 0 <= int(chosen.min()) <= int(chosen.max()) < len(self):
             raise IndexError(f"rows {int(chosen.min())} … {int(chosen.max())} of {len(self)} packed rows")
         sizes = self.starts[chosen + 1] - self.starts[chosen]
