@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import itertools
 import os
 import shutil
 import threading
@@ -149,6 +150,25 @@ def cloned(batch: Any) -> Any:
 
 def task_count() -> int:
     return len(os.listdir("/proc/self/task"))  # noqa: PTH208
+
+
+def samples_of(loader: Any, steps: int | None = None) -> list[tuple[int, bytes]]:
+    """(Number, pixels) of each sample of some batches of an epoch, all by default."""
+    out = []
+    for batch in itertools.islice(iter(loader), steps):
+        pairs = zip(batch["image"], batch["number"].tolist(), strict=True)
+        out += [(int(number), image.numpy().tobytes()) for image, number in pairs]
+    return out
+
+
+def in_turn(ranks: Iterable[Sequence[Any]]) -> list[Any]:
+    """What ranks were served, as one: a sample of each in turn."""
+    return [sample for turn in itertools.zip_longest(*ranks) for sample in turn if sample is not None]
+
+
+def own_collation(samples: list[Any]) -> Any:
+    """torch's default collation under another name: over it worker processes make the batches."""
+    return torch.utils.data.default_collate(samples)
 
 
 def wait_until(met: Callable[[], bool], seconds: float = 5.0) -> bool:

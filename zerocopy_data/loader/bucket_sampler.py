@@ -149,11 +149,8 @@ class BucketBatchSampler(SharedOrder, Sampler[list[int]]):
 
     def _serve(self, epoch: int, start: int) -> Iterator[list[int]]:
         # A generator begins at its first draw, by when another epoch may have been told.
-        told, self.epoch = self.epoch, epoch
-        try:
+        with self.serving(epoch):
             batches, share = self.batches(), self._share(start)
-        finally:
-            self.epoch = told
         for step in range(len(share)):
             self._place = (epoch, share.served(step + 1))
             yield batches[int(share.positions(step, step + 1)[0])].tolist()

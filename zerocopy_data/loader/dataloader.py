@@ -93,7 +93,7 @@ class DataLoader(TorchDataLoader[T_co]):
             measured to be fast (on a machine without a GPU, or without DALI, the CPU); or a decoder, as
             `zerocopy_data.device.decode.Dali(device='cpu')`. Samples, order, crops and flips are the same; pixels of
             another decoder differ a little from ours. What it does not take (PNG, CMYK, turned images) the CPU decodes.
-        read_ahead: Where threads make the batches of shards or token windows, in the order of an `EpochSampler`
+        read_ahead: Where threads make the batches of shards or token windows, in the order of a sampler of this library
             (shuffle=True with seed= has one): while data has to come from the disk, the kernel is asked for so many
             bytes of the batches that come next, beside those in the making. They are in the page cache then, not in
             the process. 0 asks for nothing, and neither does data that is in memory. Not for folders of files
@@ -165,9 +165,9 @@ class DataLoader(TorchDataLoader[T_co]):
         native = native_base(dataset)
         sampler = take_own_order(dataset, shuffle, sampler, batch_sampler)
         if seed is not None:
-            if native is None and isinstance(dataset, OwnOrder):
-                raise ConfigError("seed= over a mix of other people's datasets: leave it out, the mix has its own.")
             if native is None:
+                if isinstance(dataset, OwnOrder):
+                    raise ConfigError("seed= over a mix of other people's datasets: leave it out, the mix has its own.")
                 raise ConfigError(
                     f"seed= needs a ShardDataset or a compiled dataset, not {type(dataset).__name__}: give torch's "
                     "generator= instead."
@@ -204,7 +204,7 @@ class DataLoader(TorchDataLoader[T_co]):
                 f"on_error={on_error!r} works where threads make the batches: over a ShardDataset or a compiled "
                 "dataset with default collation and native transforms. Elsewhere catch errors in __getitem__."
             )
-        if self._decode_request is not None and not (self.uses_threads() and not isinstance(native, OwnOrder)):
+        if self._decode_request is not None and (isinstance(native, OwnOrder) or not self.uses_threads()):
             if decode != "auto":
                 raise ConfigError(
                     f"decode={decode!r} works where threads make the batches: over a ShardDataset or a compiled "
@@ -295,10 +295,15 @@ class DataLoader(TorchDataLoader[T_co]):
         return {**self.__dict__, "_plan": None, "_stager": None, "_served_by": None, "_decoders": None}
 
     def _count_epoch(self) -> None:
+        """Counts the epochs that torch's iterators serve from a sampler of ours."""
+        if epoch_shuffle(self) is not None:
+            self._tell_epoch(self.begin_epoch())
+
+    def _tell_epoch(self, epoch: int) -> None:
         """Tells a sampler of ours the epoch that torch's iterator is about to serve."""
         sampler = epoch_shuffle(self)
         if sampler is not None:
-            sampler.set_epoch(self.begin_epoch())
+            sampler.set_epoch(epoch)
             self._told_epoch = told_epoch(self)
 
     def __iter__(self) -> Any:
@@ -400,10 +405,7 @@ class DataLoader(TorchDataLoader[T_co]):
         """torch's iterator over a copy of the dataset whose random operations are keyed by (seed, epoch)."""
         self._refuse_deaf_workers()
         epoch = self.begin_epoch()
-        shuffle = epoch_shuffle(self)
-        if shuffle is not None:
-            shuffle.set_epoch(epoch)
-            self._told_epoch = told_epoch(self)
+        self._tell_epoch(epoch)
         dataset = self.dataset
         keyed = copy.copy(self.native())
         keyed.seed = seed

@@ -231,7 +231,7 @@ class ShardDataset(ThreadServed, Dataset[Any]):
 
     def plain(self, column: str, row: int) -> Any:
         """A stored value that is no image."""
-        return row if column == self.number_column else plain_value(self.reader, column, row, self.options.verify)
+        return plain_value(self.reader, column, row, self.options.verify)
 
     def bad_sample(self, column: str, row: int, reason: str, misfit: bool = False) -> BadSampleError:
         """The error for one row: see `samples.bad_sample`."""

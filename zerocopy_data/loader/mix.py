@@ -20,7 +20,6 @@ from .native import OwnOrder, ThreadServed, own_order
 from .position_sampler import CopyOrder, PositionSampler
 from .selection import Selection
 
-_OWN = "give the loader no sampler and no shuffle=True, or sampler=mixed.sampler()"
 _LAST = 1 << 62  # of a run's positions: far enough from the end of int64 for sums of a few
 
 
@@ -146,7 +145,7 @@ class MixedDataset(OwnOrder, Dataset[Any]):
         epochs = np.full_like(indices, told)
         if copies is not None:
             if copies.size and int(copies.max()) > 0:
-                raise ConfigError(f"a mix comes in an order of its own: {_OWN}.")
+                raise ConfigError("a mix comes in an order of its own: give no other sampler than mixed.sampler().")
             epochs = np.where(copies < 0, -1 - copies, epochs)
         positions = self.selection.rows(indices) + epochs * self._samples
         if self._stirred is not None:

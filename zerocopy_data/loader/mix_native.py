@@ -14,11 +14,12 @@ from ..errors import BadSampleError, ConfigError
 from ..format.fields import Field
 from ..image.program import ImageProgram, ViewValues
 from ..order.mixture import Mixture
-from .copies import CopyIndex, Indices, integers, parted, sample_keys
+from .copies import CopyIndex, Indices, parted, sample_keys
 from .mix import MixedDataset
 from .native import Faults, JoinedColumns, NativeDataset, RandomKey, SampleNumbers, ThreadServed
 from .read_ahead import Locatable
 from .samples import ImageOptions
+from .selection import integers
 
 Numbers = npt.NDArray[np.int64]
 
@@ -140,7 +141,7 @@ class NativeMix(ThreadServed, MixedDataset):
 
 
 class _Sources:
-    """Columns of all sources, as one that knows where rows lie: `read_ahead.Locatable`.
+    """Columns of all sources, filled together; as one that knows where rows lie: `read_ahead.Locatable`.
 
     Args:
         columns: One a source.
@@ -166,6 +167,16 @@ class _Sources:
             if isinstance(column, Locatable):
                 column.read_at_random(random)
 
+    def _filled(
+        self, rows: Numbers, places: Numbers | None, fill: Callable[[Any, Numbers, Numbers, Numbers], Faults]
+    ) -> Faults:
+        """Has each source fill its part: `fill` gets its column, its own rows, their turns in `rows`, and places."""
+        faults: Faults = []
+        for number, here, own in self._parts(rows):
+            found = fill(self._columns[number], own, here, here if places is None else places[here])
+            faults += [(int(here[turn]), kind, text) for turn, kind, text in found]
+        return faults
+
 
 class MixedColumn(_Sources):
     """One column of all sources: a `native.NativeColumn`."""
@@ -181,20 +192,15 @@ class MixedColumn(_Sources):
         places: Numbers | None = None,
     ) -> Faults:
         """See `native.NativeColumn`."""
-        faults: Faults = []
-        for number, here, own in self._parts(rows):
-            to = here if places is None else places[here]
-            found = self._columns[number].decode(program, own, key.only(here), outs, pooled, cancel, to)
-            faults += _turned(found, here)
-        return faults
+        return self._filled(
+            rows,
+            places,
+            lambda column, own, here, to: column.decode(program, own, key.only(here), outs, pooled, cancel, to),
+        )
 
     def gather(self, rows: Numbers, item: int, out: memoryview, places: Numbers | None = None) -> Faults:
         """See `native.NativeColumn`."""
-        faults: Faults = []
-        for number, here, own in self._parts(rows):
-            to = here if places is None else places[here]
-            faults += _turned(self._columns[number].gather(own, item, out, to), here)
-        return faults
+        return self._filled(rows, places, lambda column, own, here, to: column.gather(own, item, out, to))
 
     def gather_encoded(self, *_: Any) -> tuple[int, Faults]:
         """Is refused before."""
@@ -212,19 +218,11 @@ class JoinedMixedColumns(_Sources, JoinedColumns):
 
     def gather_all(self, rows: Numbers, outs: list[memoryview], places: Numbers | None = None) -> Faults:
         """See `native.JoinedColumns`."""
-        faults: Faults = []
-        for number, here, own in self._parts(rows):
-            to = here if places is None else places[here]
-            faults += _turned(self._columns[number].gather_all(own, outs, to), here)
-        return faults
+        return self._filled(rows, places, lambda column, own, here, to: column.gather_all(own, outs, to))
 
 
 def _by_source(which: Numbers) -> list[tuple[int, Numbers]]:
     return [(number, np.flatnonzero(which == number)) for number in np.unique(which).tolist()]
-
-
-def _turned(faults: Faults, here: Numbers) -> Faults:
-    return [(int(here[turn]), kind, text) for turn, kind, text in faults]
 
 
 def _check_alike(sources: tuple[NativeDataset, ...]) -> None:

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from torch.utils.data import Subset
 
-from .copies import Indices, integers, parted, sample_keys
+from .copies import Indices, parted, sample_keys
+from .selection import Selection, integers
 
 if TYPE_CHECKING:
     from .. import _native
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from ..format.fields import Field
     from ..image.program import ImageProgram, ViewValues
     from .samples import ImageOptions
-    from .selection import Selection
 
 Self_ = TypeVar("Self_", bound="NativeDataset")
 Faults = list[tuple[int, int, str]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from typing import Any, Protocol, TypeGuard
 
@@ -74,15 +73,6 @@ class PositionSampler(SharedOrder, Sampler[int]):
     def set_epoch(self, epoch: int) -> None:
         """Makes the next `iter` serve this epoch."""
         self.epoch = int(epoch)
-
-    @contextlib.contextmanager
-    def serving(self, epoch: int) -> Iterator[None]:
-        """Context in which an iterator that draws for the first time serves this epoch, not the one told."""
-        told, self.epoch = self.epoch, epoch
-        try:
-            yield
-        finally:
-            self.epoch = told
 
     def share(self, start: int = 0) -> RankShare:
         """This rank's part of the epoch from the `start`-th sample on."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..errors import ConfigError
@@ -44,9 +46,20 @@ class SharedOrder:
 
     Attributes:
         size: Samples of the epoch.
+        epoch: The one that the next `iter` serves.
     """
 
     size: int
+    epoch: int
+
+    @contextlib.contextmanager
+    def serving(self, epoch: int) -> Iterator[None]:
+        """Context in which an iterator that draws for the first time serves this epoch, not the one told."""
+        told, self.epoch = self.epoch, epoch
+        try:
+            yield
+        finally:
+            self.epoch = told
 
     def describe(self) -> str:
         """What the order depends on beside size and epoch, for states that must find it again."""

@@ -10,7 +10,31 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .copies import int64
+
+def integers(indices: list[int] | npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """A batch's indices as int64.
+
+    Raises:
+        TypeError: they are no flat list of integers.
+        IndexError: one is beyond int64.
+    """
+    array = np.asarray(indices)
+    if array.size and array.dtype.kind not in "iub":  # `ds[i]` takes what has __index__; numpy would cut 1.5 to 1
+        raise TypeError(f"a sample's index is an integer, not {array.dtype}: {indices[0]!r}")
+    if array.ndim != 1:
+        raise TypeError(f"a batch's indices are a flat list of integers, not {array.ndim}-dimensional")
+    return int64(array)
+
+
+def int64(indices: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Integers as int64.
+
+    Raises:
+        IndexError: one is beyond it, where numpy would wrap it to a negative position.
+    """
+    if indices.dtype.kind == "u" and indices.size and int(indices.max()) > np.iinfo(np.int64).max:
+        raise IndexError(f"sample {int(indices.max())}: no dataset is that large")
+    return indices.astype(np.int64, copy=False)
 
 
 @dataclass(frozen=True, eq=False)

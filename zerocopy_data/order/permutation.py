@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-_GOLDEN = 0x9E3779B97F4A7C15
+from .splitmix import GOLDEN, mixed
+
 _MASK = (1 << 64) - 1
 
 
@@ -24,17 +25,10 @@ def epoch_permutation(size: int, seed: int, epoch: int) -> npt.NDArray[np.int64]
         int64 [size].
     """
     start = _mix_one(_mix_one(seed & _MASK) ^ (epoch & _MASK))
-    counter = np.arange(1, size + 1, dtype=np.uint64) * np.uint64(_GOLDEN) + np.uint64(start)
-    z = counter
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    z = z ^ (z >> np.uint64(31))
+    counter = np.arange(1, size + 1, dtype=np.uint64) * np.uint64(GOLDEN) + np.uint64(start)
     # The mixing is a bijection, so no two are equal: every sort gives this order, and the fastest will do.
-    return np.argsort(z).astype(np.int64, copy=False)
+    return np.argsort(mixed(counter)).astype(np.int64, copy=False)
 
 
 def _mix_one(value: int) -> int:
-    z = (value + _GOLDEN) & _MASK
-    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
-    return z ^ (z >> 31)
+    return int(mixed(np.array([(value + GOLDEN) & _MASK], np.uint64))[0])

@@ -26,10 +26,10 @@ struct EncodedBatch {
   Geometry* geometry = nullptr;     // n times the program's views
 };
 
-// Copies the images of samples (whose places do not count) into the block, one after another, and draws their parameters; one outcome each.
-// One whose outcome is not `none` takes no bytes and has a geometry of zeros. `unsupported` asks for the CPU: the image is no
-// JPEG, has to be turned upright, is of a kind that not every decoder takes or takes alike, or its operations are more than a
-// Geometry says.
+// Copies the images of samples (whose places do not count) into the block, one after another, and draws their parameters;
+// one outcome each. One whose outcome is not `none` takes no bytes and has a geometry of zeros. `unsupported` asks for the
+// CPU: the image is no JPEG, has to be turned upright, is of a kind that not every decoder takes or takes alike, or its
+// operations are more than a Geometry says.
 //
 // Returns the bytes that the block must hold. Where that is more than its capacity some of them are missing in it, and the
 // call is to be made again with a larger one; all else it gives is the same then.
